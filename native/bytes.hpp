@@ -1,0 +1,73 @@
+// Copying and comparing the small, odd-sized fields that steps are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace relive {
+
+namespace detail {
+
+template <std::size_t N>
+inline void move_block(std::byte* to, const std::byte* from) noexcept {
+    std::memcpy(to, from, N);
+}
+
+}  // namespace detail
+
+// A field is a few dozen bytes, where a call of memcpy costs more than its work. Blocks of 16 and
+// one overlapping last block cover every size without a loop over single bytes.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t size) noexcept {
+    using detail::move_block;
+    if (size > 512) {
+        std::memcpy(to, from, size);
+    } else if (size >= 16) {
+        const std::byte* const last = from + size - 16;
+        std::byte* const last_to = to + size - 16;
+        while (from < last) {
+            move_block<16>(to, from);
+            from += 16;
+            to += 16;
+        }
+        move_block<16>(last_to, last);
+    } else if (size >= 8) {
+        move_block<8>(to, from);
+        move_block<8>(to + size - 8, from + size - 8);
+    } else if (size >= 4) {
+        move_block<4>(to, from);
+        move_block<4>(to + size - 4, from + size - 4);
+    } else {
+        for (std::size_t i = 0; i < size; ++i) to[i] = from[i];
+    }
+}
+
+inline bool equal_bytes(const std::byte* a, const std::byte* b, std::size_t size) noexcept {
+    return std::memcmp(a, b, size) == 0;
+}
+
+template <class T>
+inline T load(const std::byte* from) noexcept {
+    T value;
+    std::memcpy(&value, from, sizeof(T));
+    return value;
+}
+
+template <class T>
+inline void store(std::byte* to, T value) noexcept {
+    std::memcpy(to, &value, sizeof(T));
+}
+
+// Asks for the cache lines of [from, from + size) ahead of their use.
+inline void prefetch(const std::byte* from, std::size_t size) noexcept {
+#if defined(__GNUC__) || defined(__clang__)
+    const auto begin = reinterpret_cast<std::uintptr_t>(from) & ~std::uintptr_t{63};
+    const auto end = reinterpret_cast<std::uintptr_t>(from) + size;
+    for (auto line = begin; line < end; line += 64) __builtin_prefetch(reinterpret_cast<const void*>(line));
+#else
+    (void)from;
+    (void)size;
+#endif
+}
+
+}  // namespace relive

@@ -1,0 +1,50 @@
+// Where the parts of a step lie. The core knows records (pointer, stride, offsets) and nothing of
+// spaces or arrays: src/relive/layout.py derives a Layout from a Gymnasium space and a structured dtype.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace relive {
+
+// One array of a step (an observation has one or more, so has an action). A small leaf lies in the record,
+// at `offset`; a large one in its own lane-major array `base[lane][row]`.
+struct Leaf {
+    std::size_t bytes = 0;
+    bool packed = true;
+    std::size_t offset = 0;      // in the record
+    std::byte* base = nullptr;   // of a large leaf's own array
+    std::size_t slot_offset = 0; // in a slot of the finals (packed observation leaves)
+    std::size_t chunk_index = 0; // which array of a chunk of finals (large observation leaves)
+};
+
+struct Layout {
+    std::size_t rows = 0;
+    std::size_t lanes = 0;
+    std::size_t record_bytes = 0;
+    std::byte* records = nullptr;  // records[lane][row]
+    std::vector<Leaf> observation;
+    std::vector<Leaf> action;
+    std::size_t reward = 0;   // offsets in the record: float32
+    std::size_t done = 0;     // float32
+    std::size_t timeout = 0;  // float32
+    std::size_t link = 0;     // int32: where the successor lies, see `next_row`
+    std::size_t flags = 0;    // uint8: see below
+    std::size_t slot_bytes = 0;          // of the packed observation leaves in a slot of the finals
+    std::size_t large_observations = 0;  // how many observation leaves are large
+
+    std::byte* record(std::size_t lane, std::size_t row) const noexcept {
+        return records + (lane * rows + row) * record_bytes;
+    }
+    std::byte* at(const Leaf& leaf, std::size_t lane, std::size_t row) const noexcept {
+        return leaf.packed ? record(lane, row) + leaf.offset : leaf.base + (lane * rows + row) * leaf.bytes;
+    }
+};
+
+// A link of 0 says that the successor is the observation of the next row, s + 1 that it is slot s of the finals.
+// (Zero, so that memory fresh from the system needs no initialising and stays untouched.)
+inline constexpr std::int32_t next_row = 0;
+inline constexpr std::uint8_t flag_interrupted = 1;    // the stream was cut after this step, from outside
+
+}  // namespace relive

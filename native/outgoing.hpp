@@ -1,0 +1,145 @@
+// Hands batches out: every field becomes a DLPack capsule over arena memory, which the caller's converter turns
+// into a tensor. Each tensor owns its share of the block; the last one gives it back.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "arena.hpp"
+#include "dlpack.hpp"
+
+namespace relive {
+
+namespace nb = nanobind;
+
+// One field of a batch: (size, *shape).
+struct Field {
+    DLType dtype;
+    std::vector<std::int64_t> shape;
+    std::size_t bytes;  // of one item
+};
+
+namespace detail {
+
+struct Exported {
+    DLManagedTensor managed;
+    Block* block;
+    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> strides;
+};
+
+inline void drop_exported(DLManagedTensor* self) noexcept {
+    auto* const exported = static_cast<Exported*>(self->context);
+    Arena::give_back(exported->block);
+    delete exported;
+}
+
+inline void drop_capsule(PyObject* capsule) noexcept {
+    if (!PyCapsule_IsValid(capsule, dl_capsule)) return;  // a consumer has taken the tensor over
+    auto* const managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, dl_capsule));
+    managed->deleter(managed);
+}
+
+}  // namespace detail
+
+// The memory of one batch. Fields up to `own_block` bytes share a block; a larger one has its own, so that a tensor
+// that is kept does not keep all others.
+class BatchMemory {
+  public:
+    static constexpr std::size_t own_block = std::size_t{64} << 10;
+
+    BatchMemory(Arena& arena, const std::vector<Field>& fields, std::size_t size) : fields_(&fields), size_(size) {
+        places_.resize(fields.size());
+        try {
+            place(arena);
+        } catch (...) {
+            give_back_rest();
+            throw;
+        }
+    }
+    ~BatchMemory() { give_back_rest(); }
+    BatchMemory(const BatchMemory&) = delete;
+    BatchMemory& operator=(const BatchMemory&) = delete;
+
+    std::byte* data(std::size_t field) const noexcept { return places_[field].block->data + places_[field].offset; }
+
+    // Calls `convert` on a capsule for every field: a tuple of what it returns.
+    nb::object hand_out(nb::handle convert) {
+        nb::object tensors = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(places_.size())));
+        if (!tensors.is_valid()) throw nb::python_error();
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            const nb::object capsule = export_field(i);
+            PyObject* const tensor = PyObject_CallOneArg(convert.ptr(), capsule.ptr());
+            if (!tensor) throw nb::python_error();
+            PyTuple_SetItem(tensors.ptr(), static_cast<Py_ssize_t>(i), tensor);
+        }
+        return tensors;
+    }
+
+  private:
+    struct Place {
+        Block* block = nullptr;
+        std::size_t offset = 0;
+    };
+
+    void place(Arena& arena) {
+        std::size_t shared_bytes = 0;
+        std::uint32_t shared_users = 0;
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            const std::size_t bytes = (*fields_)[i].bytes * size_;
+            if (bytes > own_block) {
+                places_[i].block = arena.take(bytes, 1);
+            } else {
+                places_[i].offset = shared_bytes;
+                shared_bytes += (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
+                ++shared_users;
+            }
+        }
+        Block* const shared = shared_users ? arena.take(shared_bytes, shared_users) : nullptr;
+        for (Place& place : places_) {
+            if (!place.block) place.block = shared;
+        }
+    }
+
+    void give_back_rest() noexcept {
+        for (std::size_t i = handed_out_; i < places_.size(); ++i) {
+            if (places_[i].block) Arena::give_back(places_[i].block);
+        }
+    }
+
+    nb::object export_field(std::size_t i) {
+        const Field& field = (*fields_)[i];
+        auto exported = std::make_unique<detail::Exported>();
+        exported->block = places_[i].block;
+        exported->shape.reserve(field.shape.size() + 1);
+        exported->shape.push_back(static_cast<std::int64_t>(size_));
+        exported->shape.insert(exported->shape.end(), field.shape.begin(), field.shape.end());
+        exported->strides.resize(exported->shape.size());
+        std::int64_t items = 1;
+        for (std::size_t axis = exported->shape.size(); axis-- > 0;) {
+            exported->strides[axis] = items;
+            items *= exported->shape[axis];
+        }
+        DLTensor& t = exported->managed.tensor;
+        t = {data(i), {dl_cpu, 0}, static_cast<std::int32_t>(exported->shape.size()), field.dtype,
+             exported->shape.data(), exported->strides.data(), 0};
+        exported->managed.context = exported.get();
+        exported->managed.deleter = detail::drop_exported;
+        PyObject* const capsule = PyCapsule_New(&exported->managed, dl_capsule, detail::drop_capsule);
+        if (!capsule) throw nb::python_error();
+        exported.release();  // the capsule owns it, and with it the block's share
+        handed_out_ = i + 1;
+        return nb::steal(capsule);
+    }
+
+    const std::vector<Field>* fields_;
+    std::size_t size_;
+    std::vector<Place> places_;
+    std::size_t handed_out_ = 0;
+};
+
+}  // namespace relive

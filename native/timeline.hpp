@@ -1,0 +1,135 @@
+// The timeline: the lanes of a buffer, each a ring of steps with its own head. It owns what a step's number
+// means, which steps are held, and where the successor of a step lies. Every method but the constructor asks
+// that the caller holds `mutex`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "finals.hpp"
+#include "fork_mutex.hpp"
+#include "layout.hpp"
+
+namespace relive {
+
+// Values that come from outside: item (step, lane) lies at data + step * step_stride + lane * lane_stride.
+struct Column {
+    const std::byte* data = nullptr;
+    std::ptrdiff_t step_stride = 0;
+    std::ptrdiff_t lane_stride = 0;
+
+    const std::byte* at(std::size_t step, std::size_t lane) const noexcept {
+        return data + static_cast<std::ptrdiff_t>(step) * step_stride + static_cast<std::ptrdiff_t>(lane) * lane_stride;
+    }
+};
+
+// One or more steps of every lane, in the stored dtypes.
+struct Steps {
+    std::size_t count = 1;
+    std::vector<Column> observation;
+    std::vector<Column> successor;
+    std::vector<Column> action;
+    Column reward;   // float32
+    Column done;     // float32
+    Column timeout;  // float32; no data means zero
+};
+
+// A held step by place.
+struct Pick {
+    std::size_t lane;
+    std::size_t row;
+};
+
+struct Lane {
+    std::int64_t head = 0;   // the number of the next step; number modulo rows is its row
+    std::int64_t count = 0;  // how many steps are held: numbers [head - count, head)
+};
+
+class Timeline {
+  public:
+    explicit Timeline(Layout layout);
+
+    ForkMutex mutex;
+
+    const Layout& layout() const noexcept { return layout_; }
+    const std::vector<Lane>& lanes() const noexcept { return lanes_; }
+    Finals& finals() noexcept { return finals_; }
+    const Finals& finals() const noexcept { return finals_; }
+
+    // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0. Returns 0 when done; else
+    // nothing was changed and the finals lack so many slots.
+    [[nodiscard]] std::size_t append(const Steps& steps, const std::uint8_t* mask);
+
+    // Says that a lane's stream was cut from outside after its newest step.
+    void interrupt(std::size_t lane);
+
+    // Forgets every step. Numbers go on upwards, so no old handle becomes valid again.
+    void clear();
+
+    // Declares `count` steps held in every lane, the newest of them at row `position - 1`. Same return as append.
+    [[nodiscard]] std::size_t declare(std::size_t position, std::size_t count);
+
+    // Puts lanes and finals back as `lanes()` and `finals()` gave them; the records are already in place.
+    void restore(const std::vector<Lane>& lanes, std::size_t high_water);
+
+    // Sets the successors of all rows: column (row, lane). Same return as append.
+    [[nodiscard]] std::size_t assign_successors(const std::vector<Column>& successors);
+
+    // Overwrites one observation leaf of all rows and leaves every successor as it was. Same return as append.
+    [[nodiscard]] std::size_t assign_observation(std::size_t leaf, const Column& values);
+
+    // Frees the finals that the next row holds as well.
+    void compact();
+
+    // All lanes have the same head and count.
+    bool in_lockstep() const noexcept { return lockstep_; }
+    std::int64_t held() const noexcept { return held_; }
+    // Sums of the counts before each lane and after the last, for draws over lanes that differ.
+    const std::vector<std::int64_t>& counts_before() const noexcept { return before_; }
+
+    std::size_t row_of(std::int64_t number) const noexcept {
+        return static_cast<std::size_t>(number) % layout_.rows;
+    }
+    bool holds(std::size_t lane, std::int64_t number) const noexcept {
+        const Lane& l = lanes_[lane];
+        return number < l.head && number >= l.head - l.count;
+    }
+
+    // All held steps lie in rows below this.
+    std::size_t used_rows() const noexcept;
+
+    std::int32_t link(std::size_t lane, std::size_t row) const noexcept;
+    // Where leaf `leaf` of the successor of a step lies.
+    const std::byte* successor(const Leaf& leaf, std::size_t lane, std::size_t row) const noexcept;
+
+  private:
+    std::size_t next(std::size_t row) const noexcept { return row + 1 == layout_.rows ? 0 : row + 1; }
+    std::size_t previous(std::size_t row) const noexcept { return (row == 0 ? layout_.rows : row) - 1; }
+    // How many steps after this row's one its lane went on; at least `count` for a row that is not held.
+    std::int64_t age(std::size_t lane, std::size_t row) const noexcept;
+    void trust_all_links();
+    void set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept;
+    void release(std::size_t lane, std::size_t row);
+    void write_final(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane);
+    void save_next_row(std::size_t lane, std::size_t row);
+    bool follows(const std::vector<Column>& observation, std::size_t step, std::size_t lane) const noexcept;
+    bool successor_is_next_row(std::size_t lane, std::size_t row) const noexcept;
+    std::size_t missing(std::size_t wanted) const noexcept;
+    std::size_t count_finals(const Steps& steps, const std::uint8_t* mask);
+    void append_lane(const Steps& steps, std::size_t lane);
+    void write_step(const Steps& steps, std::size_t step, std::size_t lane, std::size_t row);
+    void recount();
+
+    Layout layout_;
+    std::vector<Lane> lanes_;
+    Finals finals_;
+    bool lockstep_ = true;
+    std::int64_t held_ = 0;
+    std::vector<std::int64_t> before_;
+    // Links of rows that are not held count too: successors or positions were assigned from outside.
+    bool links_beyond_held_ = false;
+    std::vector<std::uint8_t> breaks_;  // scratch: step does not follow on the one before it
+};
+
+}  // namespace relive

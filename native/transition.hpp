@@ -1,0 +1,76 @@
+// The one-step view: what is made of drawn steps when the learner asks for transitions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "bytes.hpp"
+#include "timeline.hpp"
+
+namespace relive {
+
+// Where a batch goes: item i of a field lies i * (bytes of one item) after its start.
+struct TransitionBatch {
+    std::vector<std::byte*> observation;
+    std::vector<std::byte*> action;
+    std::vector<std::byte*> successor;
+    std::byte* done = nullptr;    // float32: 1 where the episode ended and was not merely cut by a time limit
+    std::byte* reward = nullptr;  // float32
+};
+
+// How far ahead of the copying records, and then the finals that they name, are asked for. Random steps of a large
+// buffer are cache misses: their waits overlap instead of adding up.
+inline constexpr std::size_t ahead_of_records = 16;
+inline constexpr std::size_t ahead_of_finals = 6;
+inline constexpr std::size_t prefetched_head = 256;  // of a large leaf; the hardware goes on from there
+
+namespace detail {
+
+inline void prefetch_step(const Timeline& timeline, const Pick& pick) noexcept {
+    const Layout& layout = timeline.layout();
+    // The successor's observation lies in the next record: one range, unless the ring wraps between the two.
+    prefetch(layout.record(pick.lane, pick.row), 2 * layout.record_bytes);
+    for (const Leaf& leaf : layout.observation) {
+        if (!leaf.packed) prefetch(layout.at(leaf, pick.lane, pick.row), prefetched_head);
+    }
+}
+
+inline void prefetch_final(const Timeline& timeline, const Pick& pick) noexcept {
+    if (timeline.link(pick.lane, pick.row) == next_row) return;
+    for (const Leaf& leaf : timeline.layout().observation) {
+        prefetch(timeline.successor(leaf, pick.lane, pick.row), leaf.packed ? leaf.bytes : prefetched_head);
+    }
+}
+
+inline void copy_leaves(const Layout& layout, const std::vector<Leaf>& leaves, const std::vector<std::byte*>& to,
+                        std::size_t i, const Pick& pick) noexcept {
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+        copy_bytes(to[k] + i * leaves[k].bytes, layout.at(leaves[k], pick.lane, pick.row), leaves[k].bytes);
+    }
+}
+
+}  // namespace detail
+
+inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>& picks, const TransitionBatch& out) {
+    const Layout& layout = timeline.layout();
+    const std::size_t size = picks.size();
+    for (std::size_t i = 0; i < std::min(size, ahead_of_records); ++i) detail::prefetch_step(timeline, picks[i]);
+    for (std::size_t i = 0; i < size; ++i) {
+        if (i + ahead_of_records < size) detail::prefetch_step(timeline, picks[i + ahead_of_records]);
+        if (i + ahead_of_finals < size) detail::prefetch_final(timeline, picks[i + ahead_of_finals]);
+        const Pick& pick = picks[i];
+        detail::copy_leaves(layout, layout.observation, out.observation, i, pick);
+        detail::copy_leaves(layout, layout.action, out.action, i, pick);
+        for (std::size_t k = 0; k < layout.observation.size(); ++k) {
+            const Leaf& leaf = layout.observation[k];
+            copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(leaf, pick.lane, pick.row), leaf.bytes);
+        }
+        const std::byte* const record = layout.record(pick.lane, pick.row);
+        const auto done = load<float>(record + layout.done);
+        const auto timeout = load<float>(record + layout.timeout);
+        store(out.done + i * sizeof(float), done * (1.0F - timeout));
+        copy_bytes(out.reward + i * sizeof(float), record + layout.reward, sizeof(float));
+    }
+}
+
+}  // namespace relive

@@ -1,0 +1,133 @@
+"""What all buffers share: the seed's `BaseBuffer`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from relive.randomness import Stream
+from relive.spaces import action_dim, obs_shape
+from relive.tensors import resolve_device
+
+
+class BaseBuffer(ABC):
+    """The frame of a buffer: spaces, sizes, device, position.
+
+    Args:
+        buffer_size: how many steps it can hold.
+        observation_space: space of the observations.
+        action_space: space of the actions.
+        device: where batches go; "auto" is CUDA where there is one, else the CPU.
+        n_envs: how many environments add steps side by side.
+
+    Attributes:
+        obs_shape: shape of a stored observation; for Dict and Tuple spaces the same nesting of shapes.
+        action_dim: numbers of an action.
+        pos: the row that is written next.
+        full: whether every row was written.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    obs_shape: Any
+    action_dim: Any
+    pos: int
+    full: bool
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+    ) -> None:
+        super().__init__()
+        if n_envs < 1:
+            raise ValueError(f"n_envs is {n_envs}, expected at least 1")
+        if buffer_size < 0:
+            raise ValueError(f"buffer_size is {buffer_size}, expected 0 or more (0 holds one step per environment)")
+        self.buffer_size = int(buffer_size)
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.obs_shape = obs_shape(observation_space)
+        self.action_dim = action_dim(action_space)
+        self.pos = 0
+        self.full = False
+        self.device = device
+        self.n_envs = int(n_envs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches go; it can be set at any time, also to a string."""
+        return self._device
+
+    @device.setter
+    def device(self, device: torch.device | str) -> None:
+        self._device = resolve_device(device)
+
+    @staticmethod
+    def swap_and_flatten(arr: NDArray[Any]) -> NDArray[Any]:
+        """``(steps, n_envs, ...)`` as ``(steps * n_envs, ...)``, one environment after the other; 2-D gives ``(…, 1)``."""
+        shape = arr.shape if arr.ndim > 2 else (*arr.shape, 1)
+        return arr.swapaxes(0, 1).reshape(shape[0] * shape[1], *shape[2:])
+
+    def size(self) -> int:
+        """Rows held, which is steps per environment."""
+        return self.buffer_size if self.full else self.pos
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """Adds one step of every environment."""
+        raise NotImplementedError(f"{type(self).__name__} does not define add")
+
+    def extend(self, *args: Any, **kwargs: Any) -> None:
+        """Adds many steps: each argument has a leading axis of steps, and `add` is called on every one."""
+        for data in zip(*args, strict=True):
+            self.add(*data)
+
+    def reset(self) -> None:
+        """Empties the buffer."""
+        self.pos = 0
+        self.full = False
+
+    def sample(self, batch_size: int, env: Any = None) -> Any:
+        """A batch of uniformly drawn rows, with replacement.
+
+        Args:
+            batch_size: how many.
+            env: normalises observations and rewards of the batch, see `ReplayBuffer.sample`.
+        """
+        return self._get_samples(self._stream_or_global().below(self.size(), batch_size), env=env)
+
+    @abstractmethod
+    def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Any:
+        """The batch of these rows."""
+
+    def to_torch(self, array: NDArray[Any], copy: bool = True) -> torch.Tensor:
+        """A tensor on the buffer's device.
+
+        Args:
+            array: any NumPy array.
+            copy: False shares the array's memory where the device is the CPU.
+        """
+        if copy:
+            return torch.tensor(array, device=self.device)
+        return torch.as_tensor(array, device=self.device)
+
+    @staticmethod
+    def _normalize_obs(obs: Any, env: Any = None) -> Any:
+        return obs if env is None else env.normalize_obs(obs)
+
+    @staticmethod
+    def _normalize_reward(reward: NDArray[Any], env: Any = None) -> NDArray[Any]:
+        return reward if env is None else env.normalize_reward(reward).astype(np.float32)
+
+    def _stream_or_global(self) -> Stream:
+        """The buffer's stream; a subclass that skipped its parent's constructor has none and uses the global one."""
+        stream: Stream = self.__dict__.get("_stream") or Stream(None)
+        return stream

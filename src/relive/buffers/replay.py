@@ -1,0 +1,547 @@
+"""Replay buffers: a ring of the newest steps, drawn as transitions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from relive import inputs
+from relive.batches import DictReplayBufferSamples, ReplayBufferSamples, TensorTree
+from relive.buffers import plain
+from relive.buffers.base import BaseBuffer
+from relive.buffers.memory_check import warn_if_too_large
+from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
+from relive.errors import EmptyBufferError, WrongSpaceError
+from relive.randomness import Stream
+from relive.spaces import DTypes, action_tree, check_dtypes, narrow_action_dtype, observation_tree
+from relive.storage import Memory
+from relive.tensors import Uploader, from_capsule
+from relive.timeline import Bytes, Timeline
+
+Samples = ReplayBufferSamples | DictReplayBufferSamples
+
+
+class ReplayBuffer(BaseBuffer):
+    """A ring of the newest steps of ``n_envs`` environments, each step stored once.
+
+    ``add``, ``sample`` and all attributes are those of Stable-Baselines3 2.9.2, with the same draws after the same
+    ``numpy.random.seed``. The next observation of a step is not stored a second time: it is the observation of the step
+    that follows where that is the same, bit for bit, and kept apart where not (ends, time limits, the newest step, data
+    that does not follow on). So it is exact always, at half the memory.
+
+    Args:
+        buffer_size: steps of all environments together; each has ``max(buffer_size // n_envs, 1)`` rows.
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
+        action_space: the same; stored flat, float64 as float32.
+        device: where batches go; "auto" is CUDA where there is one, else the CPU.
+        n_envs: environments that add side by side.
+        optimize_memory_usage: accepted and recorded; one copy of an observation is all there ever is.
+        handle_timeout_termination: a step whose info says ``TimeLimit.truncated``, or that is added as truncated, does
+            not count as terminated when drawn.
+        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}`` or ``{"observation/camera": np.uint8}``.
+        validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
+            Stable-Baselines3 does.
+        seed: None draws from NumPy's global generator as the seed module does; an int or a ``numpy.random.Generator``
+            gives a stream of its own.
+
+    Raises:
+        UnsupportedSpaceError: a space whose samples have no fixed shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from gymnasium import spaces
+        >>> buffer = ReplayBuffer(1000, spaces.Box(-1, 1, (3,)), spaces.Discrete(2), device="cpu", seed=0)
+        >>> obs, next_obs = np.zeros(3, np.float32), np.ones(3, np.float32)
+        >>> buffer.add(obs, next_obs, 1, 0.5, terminated=False, truncated=True)
+        >>> batch = buffer.sample(4)
+        >>> batch.next_observations.shape, batch.dones[0].item()
+        (torch.Size([4, 3]), 0.0)
+    """
+
+    observations = Observations()
+    next_observations = NextObservations()
+    actions = Actions()
+    rewards = Field("reward")
+    dones = Field("done")
+    timeouts = Field("timeout")
+    pos = Position()  # type: ignore[assignment]
+    full = Full()  # type: ignore[assignment]
+
+    # Whether draws need not go through methods that a subclass has overridden.
+    _draws_natively = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = (ReplayBuffer._get_samples, ReplayBuffer.to_torch)
+        cls._draws_natively = (cls._get_samples, cls.to_torch) == own
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        dtypes: DTypes | None = None,
+        validate: Literal["strict", "seed"] = "strict",
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        if validate not in ("strict", "seed"):
+            raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
+        self.buffer_size = max(self.buffer_size // self.n_envs, 1)
+        self.optimize_memory_usage = optimize_memory_usage
+        self.handle_timeout_termination = handle_timeout_termination
+        self.validate = validate
+        self._stream = Stream(seed)
+        observation, action = observation_tree(observation_space, dtypes), action_tree(action_space, dtypes)
+        check_dtypes(dtypes, observation, action)
+        timeline = Timeline(observation, action, self.buffer_size, self.n_envs, Memory())
+        warn_if_too_large(timeline.nbytes().reserved)
+        self._timeline = timeline
+
+    # Adding --------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Any,
+        reward: ArrayLike,
+        done: ArrayLike | None = None,
+        infos: Any = None,
+        *,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+    ) -> None:
+        """Adds one step of every environment.
+
+        How it ended is said in the seed's words, ``done`` and ``infos``, or in Gymnasium's, ``terminated`` and
+        ``truncated``. Arrays, lists, scalars, torch tensors and LazyFrames are taken, and neither changed nor kept.
+        With one environment its axis may be missing.
+
+        Args:
+            obs: ``(n_envs, *shape)``, nested as the space is.
+            next_obs: the same: what was seen after the step, at an end the last observation and not that of the reset.
+            action: ``(n_envs, *shape)``.
+            reward: ``(n_envs,)``.
+            done: ``(n_envs,)`` flags: the episode ended.
+            infos: a dict per environment, or Gymnasium's dict of arrays; only "TimeLimit.truncated" is read.
+            terminated: ``(n_envs,)`` flags: the environment reached a terminal state; this wins over ``truncated``.
+            truncated: ``(n_envs,)`` flags: the episode was cut, for example by a time limit.
+            mask: ``(n_envs,)`` booleans: environments that are left out where False.
+
+        Raises:
+            ShapeError, CastError, NaNRewardError: what came does not fit (``validate="strict"``); nothing was stored.
+        """
+        if "_timeline" not in self.__dict__:
+            return plain.add(self, obs, next_obs, action, reward, done, infos)
+        timeline = self._timeline
+        words = terminated is not None or truncated is not None
+        if words:
+            first, second, infos = self._gymnasium_words(done, infos, terminated, truncated, (self.n_envs,))
+        else:
+            if done is None:
+                raise TypeError("add got neither done nor terminated, expected to be told whether the episode ended")
+            first, second = done, None
+            if not self.handle_timeout_termination:
+                infos = None
+        fits = timeline.append(
+            obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, obs),
+            next_obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, next_obs),
+            action if timeline.action.is_leaf else self._try_flatten(timeline.action, action),
+            reward,
+            first,
+            second,
+            words,
+            infos,
+            mask,
+            self.validate == "strict",
+            -1,
+        )
+        if not fits:
+            self._append_converted(obs, next_obs, action, reward, first, second, words, infos, mask, None)
+
+    def extend(  # type: ignore[override]
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Any,
+        reward: ArrayLike,
+        done: ArrayLike | None = None,
+        infos: Any = None,
+        *,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+    ) -> None:
+        """Adds many steps of every environment at once; more than the buffer holds keeps the newest.
+
+        Args:
+            obs: ``(steps, n_envs, *shape)``, nested as the space is; or a sequence of what `add` takes.
+            next_obs: the same.
+            action: ``(steps, n_envs, *shape)``.
+            reward: ``(steps, n_envs)``.
+            done: ``(steps, n_envs)`` flags, with ``infos``.
+            infos: for every step what `add` takes.
+            terminated: ``(steps, n_envs)`` flags, with ``truncated``: Gymnasium's words in place of ``done``.
+            truncated: ``(steps, n_envs)`` flags.
+
+        Raises:
+            ShapeError, CastError, NaNRewardError: as `add`; nothing was stored.
+        """
+        if "_timeline" not in self.__dict__ or type(self).add is not ReplayBuffer.add:
+            self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
+            return
+        timeline = self._timeline
+        steps = inputs.length(obs, timeline.observation)
+        words = terminated is not None or truncated is not None
+        if words:
+            first, second, infos = self._gymnasium_words(done, infos, terminated, truncated, (steps, self.n_envs))
+        else:
+            if done is None:
+                raise TypeError("extend got neither done nor terminated, expected to be told whether the episodes ended")
+            first, second = done, None
+            if not self.handle_timeout_termination:
+                infos = None
+        fits = timeline.append(
+            obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, obs),
+            next_obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, next_obs),
+            action if timeline.action.is_leaf else self._try_flatten(timeline.action, action),
+            reward,
+            first,
+            second,
+            words,
+            infos,
+            None,
+            self.validate == "strict",
+            steps,
+        )
+        if fits:
+            return
+        if self.validate == "strict":
+            self._append_converted(obs, next_obs, action, reward, first, second, words, infos, None, steps)
+        else:
+            self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
+
+    def interrupt(self, envs: int | Sequence[int] | None = None) -> None:
+        """Says that the streams of these environments were cut from outside (a reset in mid-episode, a crash).
+
+        Nothing that looks over several steps will join what comes next to the newest step; the newest step itself stays
+        as it is and counts as not terminated.
+
+        Args:
+            envs: indices of environments; None for all.
+        """
+        given: Iterable[int] = range(self.n_envs) if envs is None else np.atleast_1d(np.asarray(envs)).tolist()
+        lanes = [operator.index(env) for env in given]
+        for lane in lanes:
+            if not 0 <= lane < self.n_envs:
+                raise IndexError(f"envs has {lane}, expected indices from 0 to {self.n_envs - 1}")
+        self._timeline.interrupt(lanes)
+
+    def reset(self) -> None:
+        """Empties the buffer; every handle given so far is stale from now on."""
+        if "_timeline" in self.__dict__:
+            self._timeline.clear()
+        else:
+            super().reset()
+
+    def rebuild(self) -> None:
+        """Brings what is derived back in step after writes through the array attributes."""
+        self._timeline.rebuild()
+
+    # Drawing -------------------------------------------------------------------------------------------------------
+
+    def sample(self, batch_size: int, env: Any = None) -> Samples:
+        """Transitions drawn uniformly, with replacement, from all steps held.
+
+        Args:
+            batch_size: how many.
+            env: a `VecNormalize`, or anything with ``normalize_obs`` and ``normalize_reward``: observations and rewards of
+                the batch are normalised (rewards to float32); what is stored stays as it is.
+
+        Raises:
+            EmptyBufferError: nothing was added yet.
+        """
+        if not self._draws_natively or "_timeline" not in self.__dict__:
+            self._check_not_empty()
+            samples: Samples = super().sample(batch_size, env=env)
+            return samples
+        size = operator.index(batch_size)
+        if size < 0:
+            raise ValueError(f"batch_size is {size}, expected 0 or more")
+        bits = self._stream.bit_generator()
+        with bits.lock:
+            fields = self._timeline.core.sample(size, bits.capsule, from_capsule)
+        if fields is None:
+            self._check_not_empty()
+        return self._batch(fields, env)
+
+    def transitions(self, handles: ArrayLike, env: Any = None) -> Samples:
+        """The transitions of given steps.
+
+        Args:
+            handles: ``(batch,)`` int64, as `handles` gives them.
+            env: as in `sample`.
+
+        Raises:
+            StaleHandleError: a step is not held any more.
+        """
+        return self._batch(self._timeline.transitions(np.ascontiguousarray(handles, np.int64).reshape(-1)), env)
+
+    def handles(self) -> NDArray[np.int64]:
+        """A handle for every step held, environment by environment, oldest first.
+
+        A handle names a step for ever: it never comes to mean another one that takes the step's place.
+        """
+        return self._timeline.core.all_handles()
+
+    def held_handles(self, handles: ArrayLike) -> NDArray[np.bool_]:
+        """Which of these handles name steps that are still held."""
+        return self._timeline.core.held_handles(np.ascontiguousarray(handles, np.int64).reshape(-1))
+
+    def set(
+        self,
+        handles: ArrayLike,
+        *,
+        reward: ArrayLike | None = None,
+        action: Any = None,
+        done: ArrayLike | None = None,
+        timeout: ArrayLike | None = None,
+    ) -> int:
+        """Overwrites fields of given steps, for relabelling.
+
+        Args:
+            handles: ``(n,)`` int64; of equal ones the last wins.
+            reward: ``(n,)``.
+            action: ``(n, *shape)``.
+            done: ``(n,)`` flags.
+            timeout: ``(n,)`` flags.
+
+        Returns:
+            How many handles were stale; those are left out.
+
+        Raises:
+            ShapeError, CastError, NaNRewardError: as `add`; nothing was changed.
+        """
+        which = np.ascontiguousarray(handles, np.int64).reshape(-1)
+        leading = (len(which),)
+        strict = self.validate == "strict"
+        values: dict[str, NDArray[Any]] = {}
+        if reward is not None:
+            values["reward"] = inputs.rewards(reward, leading, strict)
+        if done is not None:
+            values["done"] = inputs.flags(done, "done", leading, strict)
+        if timeout is not None:
+            values["timeout"] = inputs.flags(timeout, "timeout", leading, strict)
+        if action is not None:
+            tree = self._timeline.action
+            arrays = inputs.tree_arrays(action, tree, leading, strict, is_action=True)
+            values.update({leaf.path: array for leaf, array in zip(tree.leaves, arrays, strict=True)})
+        if not values:
+            raise TypeError("set got no field, expected at least one of reward, action, done, timeout")
+        return max(self._timeline.set(which, field, np.ascontiguousarray(array)) for field, array in values.items())
+
+    # Asking --------------------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Rows held, which is steps per environment.
+
+        Raises:
+            LanesDifferError: environments hold different numbers of steps, see `lane_sizes`.
+        """
+        return lockstep(self._timeline, "size()")[1] if "_timeline" in self.__dict__ else super().size()
+
+    @property
+    def num_transitions(self) -> int:
+        """Transitions held, of all environments together."""
+        return self._timeline.core.held() if "_timeline" in self.__dict__ else self.size() * self.n_envs
+
+    @property
+    def lane_sizes(self) -> NDArray[np.int64]:
+        """Transitions held of each environment, ``(n_envs,)``."""
+        return self._timeline.lane_sizes()
+
+    @property
+    def nbytes(self) -> Bytes:
+        """Memory reserved and touched, in bytes."""
+        return self._timeline.nbytes()
+
+    def __len__(self) -> int:
+        return self.num_transitions
+
+    def __bool__(self) -> bool:
+        # Code written for the seed asks `if buffer:` to know whether there is one; that must not turn on its content.
+        return True
+
+    def __repr__(self) -> str:
+        if "_timeline" not in self.__dict__:
+            return f"{type(self).__name__}(buffer_size={self.buffer_size}, n_envs={self.n_envs})"
+        capacity = self.buffer_size * self.n_envs
+        return (
+            f"{type(self).__name__}({self.num_transitions:,} of {capacity:,} transitions, n_envs={self.n_envs}, "
+            f"observation={self.obs_shape}, action={self.action_dim}, {self.nbytes.touched / 1e6:,.1f} MB, device={self.device})"
+        )
+
+    # Inside --------------------------------------------------------------------------------------------------------
+
+    def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Samples:
+        """The transitions of these rows, each of an environment drawn at random."""
+        rows = np.asarray(batch_inds, np.int64).reshape(-1)
+        lanes = self._stream_or_global().below(self.n_envs, len(rows))
+        if "_timeline" not in self.__dict__:
+            return plain.get_samples(self, rows, lanes, env)
+        rows = np.ascontiguousarray(np.where(rows < 0, rows + self.buffer_size, rows))
+        return self._batch(self._timeline.core.transitions_at(rows, lanes, from_capsule), env)
+
+    def _batch(self, fields: Sequence[torch.Tensor], env: Any) -> Samples:
+        """Fields of the core as the named tuple that the caller gets."""
+        if env is not None:
+            return self._normalised_batch(fields, env)
+        if self._device.type != "cpu":
+            fields = Uploader(self._device).upload(fields)
+        timeline = self._timeline
+        if timeline.observation.is_leaf and timeline.action.is_leaf:
+            return ReplayBufferSamples(*fields)
+        return self._named(*self._split(fields))
+
+    def _normalised_batch(self, fields: Sequence[torch.Tensor], env: Any) -> Samples:
+        observation = self._timeline.observation
+        obs, action, next_obs, dones, rewards = self._split([field.numpy() for field in fields])
+        next_parts = observation.flatten(self._normalize_obs(next_obs, env))
+        parts = observation.flatten(self._normalize_obs(obs, env))
+        action_parts = self._timeline.action.flatten(action)
+        arrays = (*parts, *action_parts, *next_parts, dones, self._normalize_reward(rewards, env))
+        return self._named(*self._split([self.to_torch(array) for array in arrays]))
+
+    def _split(self, fields: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
+        """Observation, action, next observation, dones, rewards."""
+        observation, action = self._timeline.observation, self._timeline.action
+        first = len(observation.leaves)
+        second = first + len(action.leaves)
+        return (
+            observation.unflatten(fields[:first]),
+            action.unflatten(fields[first:second]),
+            observation.unflatten(fields[second : second + first]),
+            fields[-2],
+            fields[-1],
+        )
+
+    def _named(self, obs: TensorTree, action: TensorTree, next_obs: TensorTree, dones: Any, rewards: Any) -> Samples:
+        if isinstance(self.observation_space, spaces.Dict):
+            return DictReplayBufferSamples(obs, action, next_obs, dones, rewards)
+        return ReplayBufferSamples(obs, action, next_obs, dones, rewards)
+
+    def _check_not_empty(self) -> None:
+        if self.num_transitions == 0:
+            raise EmptyBufferError("sample from an empty buffer: it holds 0 transitions, expected at least 1; add steps first")
+
+    def _gymnasium_words(
+        self, done: Any, infos: Any, terminated: Any, truncated: Any, shape: tuple[int, ...]
+    ) -> tuple[Any, Any, Any]:
+        """(first, second, infos) for the core."""
+        if done is not None or infos is not None:
+            raise TypeError("got done or infos beside terminated or truncated, expected one form or the other")
+        nothing = np.zeros(shape, bool)
+        terminated = nothing if terminated is None else terminated
+        truncated = nothing if truncated is None else truncated
+        if self.handle_timeout_termination:
+            return terminated, truncated, None
+        # As in the seed, a truncation then is an end like any other.
+        strict = self.validate == "strict"
+        ended = inputs.flags(terminated, "terminated", shape, strict) + inputs.flags(truncated, "truncated", shape, strict)
+        return ended > 0, nothing, None
+
+    @staticmethod
+    def _try_flatten(tree: Any, value: Any) -> Any:
+        """The parts of a nested value, or None, which the core does not take, where it has others."""
+        try:
+            return tree.flatten(value)
+        except (KeyError, TypeError):
+            return None
+
+    def _append_converted(
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, first: Any, second: Any, words: bool, infos: Any, mask: Any, steps: int | None
+    ) -> None:
+        """What the core did not understand, as arrays that it does, or an error."""
+        timeline, strict, lanes = self._timeline, self.validate == "strict", self.n_envs
+        leading = (lanes,) if steps is None else (steps, lanes)
+        names = ("terminated", "truncated") if words else ("done", "timeout")
+        active = None if mask is None else inputs.lane_mask(mask, lanes)
+        if second is not None:
+            ends = inputs.flags(second, names[1], leading, strict)
+        elif steps is None:
+            ends = inputs.timeouts(infos, lanes, strict)
+        else:
+            ends = inputs.many_timeouts(infos, steps, lanes, strict)
+        observation = inputs.tree_arrays(obs, timeline.observation, leading, strict)
+        successor = inputs.tree_arrays(next_obs, timeline.observation, leading, strict)
+        actions = inputs.tree_arrays(action, timeline.action, leading, strict, is_action=True)
+        stored = timeline.append(
+            _for_core(observation, timeline.observation.is_leaf),
+            _for_core(successor, timeline.observation.is_leaf),
+            _for_core(actions, timeline.action.is_leaf),
+            inputs.rewards(reward, leading, strict, active),
+            inputs.flags(first, names[0], leading, strict),
+            ends,
+            words,
+            None,
+            active,
+            False,  # checked above
+            -1 if steps is None else steps,
+        )
+        assert stored, "converted arrays are what the core takes"
+
+    def _extend_by_add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, terminated: Any, truncated: Any) -> None:
+        if terminated is None and truncated is None:
+            given = [argument for argument in (obs, next_obs, action, reward, done, infos) if argument is not None]
+            super().extend(*given)
+            return
+        steps = len(reward)
+        for step in range(steps):
+            self.add(
+                obs[step],
+                next_obs[step],
+                action[step],
+                reward[step],
+                terminated=None if terminated is None else terminated[step],
+                truncated=None if truncated is None else truncated[step],
+            )
+
+    @staticmethod
+    def _maybe_cast_dtype(dtype: Any) -> Any:
+        """float32 for float64, any other dtype as it is."""
+        return narrow_action_dtype(dtype)
+
+
+class DictReplayBuffer(ReplayBuffer):
+    """A `ReplayBuffer` for Dict observation spaces; its batches hold dicts of tensors.
+
+    `ReplayBuffer` takes Dict spaces too; this name is the seed's.
+
+    Raises:
+        WrongSpaceError: another observation space.
+    """
+
+    def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
+        if not isinstance(observation_space, spaces.Dict):
+            raise WrongSpaceError(
+                "DictReplayBuffer must be used with Dict obs space only; "
+                f"got {type(observation_space).__name__}, use ReplayBuffer for it"
+            )
+        super().__init__(buffer_size, observation_space, *args, **kwargs)
+
+
+def _for_core(arrays: Sequence[NDArray[Any]], is_leaf: bool) -> Any:
+    contiguous = tuple(np.require(array, requirements=["C", "W"]) for array in arrays)
+    return contiguous[0] if is_leaf else contiguous

@@ -1,0 +1,419 @@
+"""Rollout buffers: a fixed number of steps of the current policy, consumed whole and in shuffled minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from relive import _native, inputs
+from relive.batches import DictRolloutBufferSamples, RolloutBufferSamples
+from relive.buffers.base import BaseBuffer
+from relive.errors import FinalValueError, RolloutFullError, RolloutNotFullError, ShapeError, WrongSpaceError
+from relive.randomness import Stream
+from relive.returns import gae
+from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
+
+Array = NDArray[Any]
+Samples = RolloutBufferSamples | DictRolloutBufferSamples
+
+# Integers up to this are exact in float32.
+_EXACT_IN_FLOAT32 = 1 << 24
+
+
+class RolloutBuffer(BaseBuffer):
+    """``buffer_size`` steps of ``n_envs`` environments, for on-policy learners.
+
+    The contract is that of Stable-Baselines3 2.9.2, bit for bit: advantages, returns, and the minibatches after the same
+    ``numpy.random.seed``. The arrays are ordinary attributes, time-major ``(buffer_size, n_envs, ...)``, and stay so when
+    minibatches are drawn. Minibatch indices count environment by environment, as the seed's do.
+
+    Args:
+        buffer_size: steps per environment.
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
+        action_space: one of the first four.
+        device: where minibatches go; "auto" is CUDA where there is one, else the CPU.
+        gae_lambda: 0 gives one-step advantages, 1 Monte Carlo ones.
+        gamma: discount.
+        n_envs: environments that add side by side.
+        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}``.
+        validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
+            Stable-Baselines3 does.
+        seed: None shuffles with NumPy's global generator, as the seed module does; an int or a
+            ``numpy.random.Generator`` gives a stream of its own.
+
+    Attributes:
+        observations: ``(buffer_size, n_envs, *shape)``, for Dict and Tuple spaces nested arrays.
+        actions: ``(buffer_size, n_envs, action_dim)`` in the space's dtype.
+        rewards, episode_starts, values, log_probs: ``(buffer_size, n_envs)`` float32, as added.
+        advantages, returns: the same shape, by `compute_returns_and_advantage`.
+    """
+
+    observations: Any
+    actions: Array
+    rewards: NDArray[np.float32]
+    episode_starts: NDArray[np.float32]
+    values: NDArray[np.float32]
+    log_probs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
+
+    # Whether minibatches need not go through a `_get_samples` that a subclass has overridden.
+    _gathers_natively = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._gathers_natively = cls._get_samples is RolloutBuffer._get_samples
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        gae_lambda: float = 1,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+        *,
+        dtypes: DTypes | None = None,
+        validate: Literal["strict", "seed"] = "strict",
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        if validate not in ("strict", "seed"):
+            raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
+        self.gae_lambda = gae_lambda
+        self.gamma = gamma
+        self.validate = validate
+        self._stream = Stream(seed)
+        self._observation = observation_tree(observation_space, dtypes)
+        # Unlike in a replay buffer, a float64 action keeps its dtype until it is drawn (Stable-Baselines3 2.9.2).
+        kept = {} if action_space.dtype is None else {"action": action_space.dtype}
+        self._action = action_tree(action_space, {**kept, **(dtypes or {})})
+        check_dtypes(dtypes, self._observation, self._action)
+        self.generator_ready = False
+        self.reset()
+
+    # Filling -------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Empties the rollout and zeroes it, following ``buffer_size`` and ``n_envs`` where they were changed."""
+        rows = (self.buffer_size, self.n_envs)
+        old = self.__dict__.get("observations")
+        old_parts = self._parts(old)
+        self.observations = self._observation.unflatten(
+            [_zeroed(part, (*rows, *leaf.shape), leaf.dtype) for part, leaf in zip(old_parts, self._observation.leaves, strict=True)]
+        )
+        action = self._action.leaves[0]
+        self.actions = _zeroed(self.__dict__.get("actions"), (*rows, *action.shape), action.dtype)
+        for name in ("rewards", "returns", "episode_starts", "values", "log_probs", "advantages"):
+            setattr(self, name, _zeroed(self.__dict__.get(name), rows, np.dtype(np.float32)))
+        self.generator_ready = False
+        self._ends = _Ends(*rows)
+        super().reset()
+
+    def add(  # type: ignore[override]
+        self,
+        obs: Any,
+        action: Any,
+        reward: ArrayLike,
+        episode_start: ArrayLike,
+        value: Any,
+        log_prob: Any,
+        *,
+        terminated: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
+        final_value: Any = None,
+        mask: ArrayLike | None = None,
+    ) -> None:
+        """Adds one step of every environment.
+
+        In the seed's form ``episode_start`` alone says where episodes end, and whoever collects adds the value of a
+        truncated step's last observation to its reward. With ``terminated`` and ``truncated`` the buffer does it, when
+        advantages are computed, and stored rewards stay what the environment gave.
+
+        Args:
+            obs: ``(n_envs, *shape)``, nested as the space is.
+            action: ``(n_envs, *shape)``.
+            reward: ``(n_envs,)``.
+            episode_start: ``(n_envs,)`` flags: the step is the first of its episode.
+            value: ``(n_envs,)`` or ``(n_envs, 1)``: of ``obs``.
+            log_prob: ``(n_envs,)``: of ``action`` under the policy that took it.
+            terminated: ``(n_envs,)`` flags: the environment reached a terminal state; this wins over ``truncated``.
+            truncated: ``(n_envs,)`` flags: the episode was cut.
+            final_value: ``(n_envs,)``: of the last observation, read where truncated. It may be missing where the next step
+                of the environment is masked out (Gymnasium's NEXT_STEP autoreset: its ``obs`` is that observation, so
+                its ``value`` is used), and in the last step (``last_values`` is used).
+            mask: ``(n_envs,)`` booleans, False where this is no step (the reset row of NEXT_STEP autoreset): it is left out
+                of minibatches.
+
+        Raises:
+            RolloutFullError: ``buffer_size`` steps are there already.
+            ShapeError, CastError, NaNRewardError, FinalValueError: what came does not fit; nothing was stored.
+        """
+        row, lanes, strict = self.pos, (self.n_envs,), self.validate == "strict"
+        if row >= self.buffer_size:
+            raise RolloutFullError(
+                f"add to a full rollout: it holds {self.buffer_size} steps per environment; call reset, or make it larger"
+            )
+        parts = inputs.tree_arrays(obs, self._observation, lanes, strict)
+        (action_part,) = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True)
+        active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
+        row_rewards = inputs.rewards(reward, lanes, strict, active)
+        row_starts = inputs.flags(episode_start, "episode_start", lanes, strict)
+        row_values = inputs.scalars(inputs.as_array(value, "value").reshape(-1), "value", lanes, strict)
+        row_log_probs = inputs.scalars(_no_scalar(inputs.as_array(log_prob, "log_prob")), "log_prob", lanes, strict)
+        self._ends.check(row, active)
+        if terminated is not None or truncated is not None:
+            nothing = np.zeros(lanes, bool)
+            self._ends.set(
+                row,
+                inputs.flags(nothing if terminated is None else terminated, "terminated", lanes, strict) > 0,
+                inputs.flags(nothing if truncated is None else truncated, "truncated", lanes, strict) > 0,
+                None if final_value is None else inputs.scalars(inputs.as_array(final_value, "final_value").reshape(-1), "final_value", lanes, strict),
+            )
+        elif final_value is not None:
+            raise TypeError("add got final_value without truncated, expected to be told which steps were truncated")
+        else:
+            self._ends.set_seed_form(row)
+        if active is not None:
+            self._ends.valid[row] = active
+        for array, part in zip(self._parts(self.observations), parts, strict=True):
+            array[row] = part
+        self.actions[row] = action_part
+        self.rewards[row] = row_rewards
+        self.episode_starts[row] = row_starts
+        self.values[row] = row_values
+        self.log_probs[row] = row_log_probs
+        self.pos = row + 1
+        self.full = self.pos == self.buffer_size
+
+    def compute_returns_and_advantage(self, last_values: Any, dones: ArrayLike | None = None) -> None:
+        """Fills ``advantages`` (GAE, see `relive.returns.gae`) and ``returns``.
+
+        A rollout that is partly filled is computed up to its newest step.
+
+        Args:
+            last_values: ``(n_envs,)`` or ``(n_envs, 1)``: values of what was seen after the newest step.
+            dones: ``(n_envs,)`` flags: the newest step ended its episode. Not needed where steps were added with
+                ``terminated`` and ``truncated``.
+        """
+        steps = self._steps(partial=True)
+        lanes = (self.n_envs,)
+        if self.values.shape != (self.buffer_size, self.n_envs):
+            raise ShapeError(
+                f"values has shape {self.values.shape}, expected {(self.buffer_size, self.n_envs)}: a subclass has flattened "
+                "the rollout; compute advantages before drawing minibatches, or reset it"
+            )
+        last = inputs.scalars(inputs.as_array(last_values, "last_values").reshape(-1), "last_values", lanes, True)
+        rewards, values, starts = (
+            np.ascontiguousarray(array[:steps], np.float32) for array in (self.rewards, self.values, self.episode_starts)
+        )
+        if self._ends.known:
+            rewards = self._ends.bootstrapped(rewards, values, last, self.gamma)
+            starts = self._ends.starts(steps)
+            done = self._ends.ended[steps - 1].astype(np.float32)
+        else:
+            if dones is None:
+                raise TypeError("compute_returns_and_advantage got no dones, expected flags: steps were added without terminated")
+            done = inputs.scalars(inputs.as_array(dones, "dones").astype(np.float32), "dones", lanes, False)
+        out = (np.empty_like(values), np.empty_like(values))
+        advantages, returns = gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
+        valid = self._ends.valid[:steps]
+        if not valid.all():
+            advantages[~valid] = 0
+            returns[~valid] = values[~valid]
+        self.advantages[:steps] = advantages
+        self.returns[:steps] = returns
+
+    # Drawing -------------------------------------------------------------------------------------------------------
+
+    def get(self, batch_size: int | None = None, *, partial: bool = False) -> Generator[Samples, None, None]:
+        """Minibatches that hold every step once, in random order; the last one may be shorter.
+
+        The shuffling is drawn when the first minibatch is asked for. It can be called again for the next epoch.
+
+        Args:
+            batch_size: steps of a minibatch; None for all at once.
+            partial: take what is there of a rollout that is not full.
+
+        Raises:
+            RolloutNotFullError: it is not full, or for ``partial`` empty.
+        """
+        if not self.full and not (partial and self.pos > 0):
+            raise RolloutNotFullError(
+                f"get from a rollout of {self.pos} steps per environment, expected {self.buffer_size}; add the rest, or use partial=True"
+                if self.pos
+                else "get from an empty rollout; add steps first"
+            )
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, expected 1 or more, or None for all")
+        return self._minibatches(batch_size, self._steps(partial))
+
+    def _minibatches(self, batch_size: int | None, steps: int) -> Generator[Samples, None, None]:
+        valid = np.flatnonzero(self._ends.valid[:steps].swapaxes(0, 1))
+        indices = valid[self._stream_or_global().permutation(len(valid))]
+        if not self._gathers_natively and not self.generator_ready:
+            self._flatten_for_subclass()
+        size = len(indices) if batch_size is None else batch_size
+        for start in range(0, len(indices), max(size, 1)):
+            part = indices[start : start + size]
+            yield self._gather(part, steps) if self._gathers_natively else self._get_samples(part)
+
+    def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Samples:
+        """The steps at these flat indices, which count environment by environment."""
+        return self._gather(np.asarray(batch_inds, np.int64), self.buffer_size)
+
+    def _gather(self, indices: NDArray[np.int64], steps: int) -> Samples:
+        def take(array: Array) -> Array:
+            if array.shape[:2] != (self.buffer_size, self.n_envs):
+                return array[indices]  # flattened by a subclass
+            return _take(array, steps, self.n_envs, np.ascontiguousarray(indices))
+
+        actions = take(self.actions)
+        if self._action.leaves[0].dtype.kind == "f" or _largest(self.action_space) <= _EXACT_IN_FLOAT32:
+            actions = actions.astype(np.float32, copy=False)
+        observations = self._observation.unflatten(
+            [self.to_torch(take(array), copy=False) for array in self._parts(self.observations)]
+        )
+        numbers = (self.values, self.log_probs, self.advantages, self.returns)
+        rest = [self.to_torch(take(array).reshape(-1), copy=False) for array in numbers]
+        kind = DictRolloutBufferSamples if isinstance(self.observation_space, spaces.Dict) else RolloutBufferSamples
+        return kind(observations, self.to_torch(actions, copy=False), *rest)
+
+    def _flatten_for_subclass(self) -> None:
+        """What the seed does to the arrays before it draws, for subclasses that read them in their `_get_samples`."""
+        self.observations = self._observation.unflatten([self.swap_and_flatten(part) for part in self._parts(self.observations)])
+        for name in ("actions", "values", "log_probs", "advantages", "returns"):
+            setattr(self, name, self.swap_and_flatten(getattr(self, name)))
+        self.generator_ready = True
+
+    # Inside --------------------------------------------------------------------------------------------------------
+
+    def _steps(self, partial: bool) -> int:
+        """Rows that count: those added, or all of a rollout whose arrays were filled by hand."""
+        return self.pos if partial and 0 < self.pos < self.buffer_size else self.buffer_size
+
+    def _parts(self, observations: Any) -> tuple[Any, ...]:
+        if observations is None:
+            return (None,) * len(self._observation.leaves)
+        return self._observation.flatten(observations)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.pos:,} of {self.buffer_size:,} steps, n_envs={self.n_envs}, "
+            f"observation={self.obs_shape}, action={self.action_dim}, gamma={self.gamma}, gae_lambda={self.gae_lambda})"
+        )
+
+
+class DictRolloutBuffer(RolloutBuffer):
+    """A `RolloutBuffer` for Dict observation spaces; its minibatches hold dicts of tensors.
+
+    `RolloutBuffer` takes Dict spaces too; this name is the seed's.
+
+    Raises:
+        WrongSpaceError: another observation space.
+    """
+
+    def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
+        if not isinstance(observation_space, spaces.Dict):
+            raise WrongSpaceError(
+                "DictRolloutBuffer must be used with Dict obs space only; "
+                f"got {type(observation_space).__name__}, use RolloutBuffer for it"
+            )
+        super().__init__(buffer_size, observation_space, *args, **kwargs)
+
+
+class _Ends:
+    """How the steps of a rollout ended, where they were added with ``terminated`` and ``truncated``, and which are steps.
+
+    Attributes:
+        ended: ``(steps, n_envs)``: the episode ended there, either way.
+        bootstraps: ``(steps, n_envs)``: it was cut, so the value of the last observation counts.
+        final_values: ``(steps, n_envs)``: that value, NaN where it is not known (yet).
+        valid: ``(steps, n_envs)``: False for rows that are no steps.
+        known: steps were added in this form.
+    """
+
+    def __init__(self, steps: int, n_envs: int) -> None:
+        self.ended = np.zeros((steps, n_envs), bool)
+        self.bootstraps = np.zeros((steps, n_envs), bool)
+        self.final_values = np.zeros((steps, n_envs), np.float32)
+        self.valid = np.ones((steps, n_envs), bool)
+        self.known = False
+
+    def check(self, row: int, active: Array | None) -> None:
+        """Refuses a step after a truncated one whose final value is not known and will not become known."""
+        if row == 0 or not self.known:
+            return
+        lacking = self.bootstraps[row - 1] & np.isnan(self.final_values[row - 1])
+        lacking &= True if active is None else active
+        if lacking.any():
+            env = int(np.flatnonzero(lacking)[0])
+            raise FinalValueError(
+                f"step {row - 1} of environment {env} was truncated and has no final_value, expected the value of its last "
+                "observation; pass it with the step, or mask out the reset row that follows (mask=)"
+            )
+
+    def set(self, row: int, terminated: Array, truncated: Array, final_value: Array | None) -> None:
+        self._same_form(row, True)
+        self.ended[row] = terminated | truncated
+        self.bootstraps[row] = truncated & ~terminated
+        self.final_values[row] = np.where(self.bootstraps[row], np.nan if final_value is None else final_value, 0)
+
+    def set_seed_form(self, row: int) -> None:
+        self._same_form(row, False)
+
+    def _same_form(self, row: int, known: bool) -> None:
+        if row > 0 and known != self.known:
+            raise TypeError("add got terminated and truncated for some steps of this rollout only, expected one form for all")
+        self.known = known
+
+    def starts(self, steps: int) -> NDArray[np.float32]:
+        """Episode starts as the ends say them."""
+        out = np.zeros((steps, self.ended.shape[1]), np.float32)
+        out[1:] = self.ended[: steps - 1]
+        return out
+
+    def bootstrapped(self, rewards: Array, values: Array, last_values: Array, gamma: float) -> Array:
+        """Rewards with the discounted value of the last observation added where an episode was cut."""
+        steps = len(rewards)
+        final = self.final_values[:steps]
+        after = np.concatenate([values[1:], last_values[None]])  # NEXT_STEP autoreset: the reset row holds the value
+        final = np.where(np.isnan(final), after, final)
+        return np.where(self.bootstraps[:steps], rewards + np.float32(gamma) * final, rewards).astype(np.float32)
+
+
+def _zeroed(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """``array`` filled with zeros where it still fits, else a new one: pages that are there need no fault."""
+    if isinstance(array, np.ndarray) and array.shape == shape and array.dtype == dtype and array.flags.c_contiguous:
+        array.fill(0)
+        return array
+    return np.zeros(shape, dtype)
+
+
+def _take(array: Array, steps: int, envs: int, indices: NDArray[np.int64]) -> Array:
+    """Items of a time-major array at environment-major flat indices."""
+    array = np.ascontiguousarray(array)
+    out = np.empty((len(indices), *array.shape[2:]), array.dtype)
+    item = int(np.prod(array.shape[2:], dtype=np.int64)) * array.dtype.itemsize
+    _native.take_env_major(array.reshape(-1).view(np.uint8), item, steps, envs, indices, out.reshape(-1).view(np.uint8))
+    return out
+
+
+def _no_scalar(array: Array) -> Array:
+    """A lone log-probability as one of one environment."""
+    return array.reshape(1) if array.ndim == 0 else array
+
+
+def _largest(space: spaces.Space[Any]) -> int:
+    """The largest integer that an action can be."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(np.max(space.nvec + np.asarray(space.start))) - 1
+    return int(np.max(np.abs(space.high.astype(np.float64)))) if isinstance(space, spaces.Box) else 1

@@ -1,0 +1,55 @@
+"""What relive raises. Each error also is the built-in type that the seed module raises at the same place."""
+
+from __future__ import annotations
+
+
+class ReliveError(Exception):
+    """Base of all errors of relive."""
+
+
+class EmptyBufferError(ReliveError, ValueError):
+    """A draw from a buffer that holds no step."""
+
+
+class ShapeError(ReliveError, ValueError):
+    """An argument whose shape does not fit."""
+
+
+class CastError(ReliveError, ValueError):
+    """A value that the stored dtype cannot hold."""
+
+
+class NaNRewardError(ReliveError, ValueError):
+    """A reward that is not a number."""
+
+
+class UnsupportedSpaceError(ReliveError, NotImplementedError):
+    """A space whose samples have no fixed shape, or a dtype that torch does not have."""
+
+
+class WrongSpaceError(ReliveError, AssertionError, TypeError):
+    """A space that belongs to another buffer class."""
+
+
+class LanesDifferError(ReliveError, ValueError):
+    """``pos``, ``full`` or ``size()`` asked of lanes that are not at the same step."""
+
+
+class StaleHandleError(ReliveError, LookupError):
+    """A handle whose step was overwritten or forgotten."""
+
+
+class RolloutFullError(ReliveError, IndexError):
+    """An add to a rollout that is full."""
+
+
+class RolloutNotFullError(ReliveError, AssertionError):
+    """Minibatches asked of a rollout that is not full."""
+
+
+class FinalValueError(ReliveError, ValueError):
+    """A truncated step of a rollout whose final observation has no value."""
+
+
+class MemoryWarning(UserWarning):
+    """A buffer that will not fit into memory."""

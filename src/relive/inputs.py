@@ -1,0 +1,195 @@
+"""What callers pass, made into plain arrays of the stored shape and dtype, or into an error that names the fault.
+
+The fast path is in the native core (native/incoming.hpp), which takes arrays that fit as they are; only what it does not
+understand comes here. ``strict`` accepts what has one meaning and loses nothing; otherwise values are broadcast and cast
+exactly as Stable-Baselines3 2.9.2 does, whose assignments are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from relive.errors import CastError, NaNRewardError, ShapeError
+from relive.spaces import Leaf, Tree
+
+TIMEOUT_KEY = "TimeLimit.truncated"
+Array = NDArray[Any]
+
+
+def as_array(value: Any, name: str) -> Array:
+    """A NumPy array of any array-like: lists, scalars, LazyFrames, torch tensors of any device."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        return np.asarray(value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy())
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a ragged list
+        raise ShapeError(f"{name} cannot be made an array: {error}") from error
+    if array.dtype == object and array.size and isinstance(array.flat[0], torch.Tensor):
+        array = np.stack([as_array(item, name) for item in value])
+    if array.dtype.kind not in "biuf":
+        raise CastError(f"{name} has dtype {array.dtype}, expected numbers")
+    return array
+
+
+def leaf_array(value: Any, leaf: Leaf, leading: tuple[int, ...], strict: bool, *, is_action: bool) -> Array:
+    """A leaf of one step (``leading`` is ``(lanes,)``) or of many (``(steps, lanes)``): ``(*leading, *leaf.shape)``."""
+    array = as_array(value, leaf.path)
+    if not strict:
+        return _broadcast(array, leaf, leading, is_action)
+    shape = (*leading, *leaf.shape)
+    allowed = {shape}
+    if is_action:
+        allowed.add((*leading, *(leaf.space.shape or ())))
+    if leaf.shape == (1,) and (is_action or isinstance(leaf.space, spaces.Discrete)):
+        allowed.add(leading)
+    if leading[-1] == 1:  # one environment: its axis may be missing
+        allowed |= {(*leading[:-1], *kind[len(leading) :]) for kind in tuple(allowed)}
+    if array.shape not in allowed:
+        raise ShapeError(_shape_message(leaf.path, array.shape, shape, leading))
+    return cast(array, leaf.dtype, leaf.path).reshape(shape)
+
+
+def tree_arrays(value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, *, is_action: bool = False) -> tuple[Array, ...]:
+    """All leaves of an observation or action."""
+    try:
+        parts = tree.flatten(value)
+    except (KeyError, TypeError) as error:
+        name = "action" if is_action else "observation"
+        raise ShapeError(f"{name} does not have the parts of {tree.space}: {error}") from error
+    return tuple(leaf_array(part, leaf, leading, strict, is_action=is_action) for part, leaf in zip(parts, tree.leaves, strict=True))
+
+
+def scalars(value: Any, name: str, leading: tuple[int, ...], strict: bool, dtype: type = np.float32) -> Array:
+    """Rewards, flags and other single numbers, one for each step and lane: ``leading`` in float32."""
+    array = as_array(value, name)
+    if not strict:
+        out = np.empty(leading, dtype)
+        out[...] = array
+        return out
+    allowed = {leading, leading[:-1]} if leading[-1] == 1 else {leading}
+    if array.shape not in allowed:
+        raise ShapeError(_shape_message(name, array.shape, leading, leading))
+    return cast(array, np.dtype(dtype), name).reshape(leading)
+
+
+def rewards(value: Any, leading: tuple[int, ...], strict: bool, mask: Array | None = None) -> Array:
+    """Rewards; a NaN is refused where ``strict``, unless its lane is masked out."""
+    array = scalars(value, "reward", leading, strict)
+    if strict:
+        bad = np.isnan(array) if mask is None else np.isnan(array) & mask
+        if bad.any():
+            where = np.argwhere(bad)[0]
+            place = f"environment {where[-1]}" if len(leading) == 1 else f"step {where[0]}, environment {where[1]}"
+            raise NaNRewardError(
+                f"reward is NaN at {place}, expected a number; nothing was stored. Find out why the environment gives it, "
+                "or use validate='seed' to store it as it is."
+            )
+    return array
+
+
+def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool) -> Array:
+    """End flags as float32; only 0 and 1 where ``strict``."""
+    array = scalars(value, name, leading, strict)
+    if strict and not np.isin(array, (0, 1)).all():
+        raise CastError(f"{name} has the value {array[~np.isin(array, (0, 1))][0]}, expected only 0 and 1 (or booleans)")
+    return array
+
+
+def lane_mask(value: Any, lanes: int) -> NDArray[np.bool_]:
+    """A mask ``(lanes,)`` of booleans."""
+    array = as_array(value, "mask")
+    if array.dtype != bool or array.shape != (lanes,):
+        raise ShapeError(f"mask has shape {array.shape} and dtype {array.dtype}, expected ({lanes},) booleans: one per environment")
+    return np.ascontiguousarray(array)
+
+
+def timeouts(infos: Any, lanes: int, strict: bool) -> Array:
+    """``info["TimeLimit.truncated"]`` of every environment, ``(lanes,)`` float32.
+
+    Args:
+        infos: a sequence of dicts, one per environment; Gymnasium's dict of arrays; or None.
+    """
+    if infos is None:
+        return np.zeros(lanes, np.float32)
+    if isinstance(infos, Mapping):
+        given = np.asarray(infos.get(TIMEOUT_KEY, False))
+        present = np.asarray(infos.get("_" + TIMEOUT_KEY, True))
+        return scalars(np.broadcast_to(np.where(present, given, 0).astype(np.float32), (lanes,)), "infos", (lanes,), False)
+    if strict and len(infos) != lanes:
+        raise ShapeError(f"infos has {len(infos)} entries, expected {lanes}: one per environment (n_envs={lanes})")
+    return scalars([info.get(TIMEOUT_KEY, False) for info in infos], "infos", (lanes,), False)
+
+
+def many_timeouts(infos: Any, steps: int, lanes: int, strict: bool) -> Array:
+    """The same for many steps: a sequence of ``steps`` times what `timeouts` takes, ``(steps, lanes)`` float32."""
+    if infos is None:
+        return np.zeros((steps, lanes), np.float32)
+    if isinstance(infos, Mapping):
+        return scalars(infos.get(TIMEOUT_KEY, np.zeros((steps, lanes))), "infos", (steps, lanes), strict)
+    if len(infos) != steps:
+        raise ShapeError(f"infos has {len(infos)} entries, expected {steps}: one per step")
+    out = np.zeros((steps, lanes), np.float32)
+    for step, info in enumerate(infos):
+        if lanes == 1 and type(info) is list and len(info) == 1:
+            if info[0].get(TIMEOUT_KEY):
+                out[step, 0] = info[0][TIMEOUT_KEY]
+        else:
+            out[step] = timeouts(info, lanes, strict)
+    return out
+
+
+def cast(array: Array, dtype: np.dtype[Any], name: str) -> Array:
+    """``array`` in ``dtype``, where that loses no more than a float's rounding.
+
+    Raises:
+        CastError: a value is out of range, has a fraction that an integer cannot hold, or is an integer that a float rounds.
+    """
+    if array.dtype == dtype:
+        return array
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = array.astype(dtype)
+        if array.dtype.kind == "f" and dtype.kind == "f":
+            lost = np.isinf(out) & np.isfinite(array)
+        else:
+            lost = out.astype(array.dtype) != array
+    if lost.any():
+        value = array[lost].flat[0]
+        raise CastError(
+            f"{name} has the value {value} ({array.dtype}), which {dtype} cannot hold; expected values of the space. "
+            "Choose another dtype with dtypes=, correct the values, or use validate='seed' to cast regardless."
+        )
+    return out
+
+
+def _broadcast(array: Array, leaf: Leaf, leading: tuple[int, ...], is_action: bool) -> Array:
+    """The seed's own rule for one step: Discrete observations and actions are reshaped, then NumPy assigns."""
+    shape = (*leading, *leaf.shape)
+    if is_action or isinstance(leaf.space, spaces.Discrete):
+        array = array.reshape(shape)
+    out = np.empty(shape, leaf.dtype)
+    out[...] = array
+    return out
+
+
+def _shape_message(name: str, got: tuple[int, ...], expected: tuple[int, ...], leading: tuple[int, ...]) -> str:
+    axes = f"one per environment (n_envs={leading[-1]})" if len(leading) == 1 else f"(steps={leading[0]}, n_envs={leading[1]}, ...)"
+    return f"{name} has shape {got}, expected {expected}: {axes}"
+
+
+def length(value: Any, tree: Tree) -> int:
+    """How many steps an observation of many steps has: the length of its first leaf."""
+    first: Any = value
+    space = tree.space
+    while isinstance(space, spaces.Dict | spaces.Tuple):
+        if not isinstance(first, Mapping | Sequence):
+            raise ShapeError(f"observation is a {type(first).__name__}, expected the parts of {tree.space}")
+        key: Any = next(iter(space.spaces)) if isinstance(space, spaces.Dict) else 0
+        first, space = first[key], space[key]
+    return len(first)

@@ -1,0 +1,40 @@
+"""Where a buffer's random draws come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relive import _native
+
+
+class Stream:
+    """A source of draws: NumPy's global generator for ``seed=None``, else a private one.
+
+    The global generator is asked for at every draw, since ``numpy.random.set_bit_generator`` can swap it; with it, draws
+    are those of the seed module after the same ``numpy.random.seed``. A private generator is pickled with its state.
+
+    Args:
+        seed: None, an int from 0 on, or a ``numpy.random.Generator``, which is then shared with the caller.
+    """
+
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
+        if seed is not None and not isinstance(seed, int | np.integer | np.random.Generator):
+            raise TypeError(f"seed is {seed!r}, expected None, an int or a numpy.random.Generator")
+        self.generator = None if seed is None else np.random.default_rng(seed)
+
+    def bit_generator(self) -> Any:
+        """The NumPy ``BitGenerator`` to draw from, under its ``lock``."""
+        return np.random.get_bit_generator() if self.generator is None else self.generator.bit_generator
+
+    def below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """``size`` integers in ``[0, bound)``: the draws of ``numpy.random.randint(0, bound, size)``."""
+        bits = self.bit_generator()
+        with bits.lock:
+            return _native.draw_below(bound, size, bits.capsule)
+
+    def permutation(self, size: int) -> NDArray[np.int64]:
+        """The integers below ``size`` in random order: for the global generator, ``numpy.random.permutation``."""
+        return np.random.permutation(size) if self.generator is None else self.generator.permutation(size)

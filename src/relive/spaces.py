@@ -1,0 +1,196 @@
+"""A Gymnasium space as the leaves of a step: the arrays that an observation or an action consists of.
+
+A leaf is one array of fixed shape. Dict and Tuple spaces, nested to any depth, become trees of leaves. A leaf is named
+by its path, a JSON pointer (RFC 6901) without the leading slash: ``observation/camera/0``; ``~`` and ``/`` in keys
+are escaped, so that no two leaves share a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import DTypeLike
+
+from relive.errors import UnsupportedSpaceError
+
+ArraySpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+#: Per-leaf dtypes by path; a path that is not a leaf stands for all leaves below it.
+DTypes: TypeAlias = Mapping[str, DTypeLike]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a step: ``shape`` and ``dtype`` as stored."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    space: ArraySpace
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one item."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+class Tree:
+    """The leaves of one space, in a fixed order, and the way between a nested value and the flat row of its leaves.
+
+    Attributes:
+        leaves: the leaves in order.
+        is_leaf: the space itself is one leaf; its value is then not nested at all.
+    """
+
+    def __init__(self, space: spaces.Space[Any], leaves: Sequence[Leaf]) -> None:
+        self.space = space
+        self.leaves = tuple(leaves)
+        self.is_leaf = not isinstance(space, spaces.Dict | spaces.Tuple)
+
+    def flatten(self, value: Any) -> tuple[Any, ...]:
+        """The parts of a nested value, one for each leaf.
+
+        Raises:
+            KeyError: a key of the space is missing, or there is one that the space does not have.
+        """
+        return tuple(_parts(self.space, value))
+
+    def unflatten(self, parts: Sequence[Any]) -> Any:
+        """The nested value that has these parts."""
+        if self.is_leaf:
+            return parts[0]
+        return _assemble(self.space, iter(parts))
+
+    def map(self, function: Callable[[Leaf], Any]) -> Any:
+        """``function(leaf)`` for every leaf, in the shape of the space."""
+        return self.unflatten([function(leaf) for leaf in self.leaves])
+
+
+def observation_tree(space: spaces.Space[Any], dtypes: DTypes | None = None) -> Tree:
+    """The leaves of an observation, each in its space's own shape and dtype."""
+    return Tree(space, _leaves(space, "observation", observation_shape, lambda dtype: dtype, dtypes or {}))
+
+
+def action_tree(space: spaces.Space[Any], dtypes: DTypes | None = None) -> Tree:
+    """The leaves of an action, each flattened to one axis; float64 is stored as float32, as torch networks give it."""
+    return Tree(space, _leaves(space, "action", lambda s: (action_width(s),), narrow_action_dtype, dtypes or {}))
+
+
+def observation_shape(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """The shape in which an observation of a space of one array is stored."""
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return tuple(space.shape)
+    if isinstance(space, spaces.Discrete):
+        return (1,)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(space.nvec.shape)
+    raise UnsupportedSpaceError(f"{type(space).__name__} is not a space of one array")
+
+
+def action_width(space: spaces.Space[Any]) -> int:
+    """How many numbers an action of a space of one array has."""
+    return int(np.prod(observation_shape(space), dtype=np.int64))
+
+
+def narrow_action_dtype(dtype: DTypeLike) -> DTypeLike:
+    """float32 for float64, any other dtype as it is (Stable-Baselines3 #1572)."""
+    return np.float32 if dtype == np.float64 else dtype
+
+
+def obs_shape(space: spaces.Space[Any]) -> Any:
+    """``obs_shape`` of a buffer: a tuple, or for Dict and Tuple spaces the same nesting of tuples."""
+    return observation_tree(space).map(lambda leaf: leaf.shape)
+
+
+def action_dim(space: spaces.Space[Any]) -> Any:
+    """``action_dim`` of a buffer: an int, or for Dict and Tuple spaces the same nesting of ints."""
+    return action_tree(space).map(lambda leaf: leaf.shape[0])
+
+
+def check_dtypes(dtypes: DTypes | None, *trees: Tree) -> None:
+    """Refuses a dtype for a path that no leaf has."""
+    paths = [leaf.path for tree in trees for leaf in tree.leaves]
+    for wanted in dtypes or {}:
+        if not any(path == wanted or path.startswith(wanted + "/") for path in paths):
+            raise ValueError(f"dtypes names {wanted!r}, expected one of {paths} or a path above them")
+
+
+def _leaves(
+    space: spaces.Space[Any],
+    path: str,
+    shape: Callable[[spaces.Space[Any]], tuple[int, ...]],
+    cast: Callable[[DTypeLike], DTypeLike],
+    dtypes: DTypes,
+) -> Iterator[Leaf]:
+    for key, child in _children(space):
+        yield from _leaves(child, f"{path}/{_escape(key)}", shape, cast, dtypes)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        if not space.spaces:
+            raise UnsupportedSpaceError(f"{path}: {space} has no parts, expected at least one")
+        return
+    if not isinstance(space, ArraySpace):
+        raise UnsupportedSpaceError(
+            f"{path}: {type(space).__name__} space {space} has samples without a fixed shape; expected Box, Discrete, "
+            "MultiDiscrete, MultiBinary, or Dict and Tuple of these. Wrap the environment to encode it in one of them."
+        )
+    dtype = np.dtype(_dtype_for(path, dtypes) or cast(space.dtype)).newbyteorder("=")
+    if not _torch_has(dtype):
+        raise UnsupportedSpaceError(
+            f"{path}: torch has no dtype for {dtype}; choose one with dtypes={{{path!r}: np.float32}}"
+        )
+    yield Leaf(path, shape(space), dtype, space)
+
+
+def _dtype_for(path: str, dtypes: DTypes) -> DTypeLike | None:
+    """The entry for the longest path that is this one or above it."""
+    above = [given for given in dtypes if path == given or path.startswith(given + "/")]
+    return dtypes[max(above, key=len)] if above else None
+
+
+def _torch_has(dtype: np.dtype[Any]) -> bool:
+    try:
+        torch.from_numpy(np.empty(0, dtype))
+    except TypeError:
+        return False
+    return True
+
+
+def _children(space: spaces.Space[Any]) -> list[tuple[Any, spaces.Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return list(enumerate(space.spaces))
+    return []
+
+
+def _escape(key: Any) -> str:
+    # Keys other than strings and positions are rare, but legal: ~2 keeps 1 and "1" apart.
+    text = key if isinstance(key, str) else str(key) if type(key) is int else f"~2{key!r}"
+    return text if text.startswith("~2") else text.replace("~", "~0").replace("/", "~1")
+
+
+def _parts(space: spaces.Space[Any], value: Any) -> Iterator[Any]:
+    if isinstance(space, spaces.Dict):
+        if len(value) != len(space.spaces):
+            raise KeyError(f"got the keys {list(value)}, expected {list(space.spaces)}")
+        for key, child in space.spaces.items():
+            yield from _parts(child, value[key])
+    elif isinstance(space, spaces.Tuple):
+        if len(value) != len(space.spaces):
+            raise KeyError(f"got {len(value)} parts, expected {len(space.spaces)}")
+        for child, part in zip(space.spaces, value, strict=True):
+            yield from _parts(child, part)
+    else:
+        yield value
+
+
+def _assemble(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _assemble(child, parts) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_assemble(child, parts) for child in space.spaces)
+    return next(parts)

@@ -1,0 +1,258 @@
+"""The timeline: every step of every lane stored once, the rest derived. The Python face of native/timeline.hpp.
+
+It owns the arrays in which steps lie, brings the native core more room for finals when it asks for it, and knows how to
+be copied and pickled (used rows only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relive import _native, layout
+from relive.batches import TensorTree
+from relive.errors import StaleHandleError
+from relive.spaces import Leaf, Tree
+from relive.storage import Memory
+from relive.tensors import from_capsule
+
+Array = NDArray[Any]
+
+#: A chunk of finals is about this large, or what a quarter of the rows need where that is less.
+_CHUNK_BYTES = 1 << 20
+_DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+
+
+class Bytes(NamedTuple):
+    """How much memory a buffer takes.
+
+    Attributes:
+        reserved: bytes of address space, for the buffer when it is full (finals as far as they were needed).
+        touched: bytes that held steps and finals lie in, which is what the process really occupies.
+    """
+
+    reserved: int
+    touched: int
+
+
+class Timeline:
+    """Lanes of steps.
+
+    Args:
+        observation: leaves of an observation.
+        action: leaves of an action.
+        rows: steps held per lane.
+        lanes: streams of steps, one for each environment.
+        storage: where the bytes lie.
+    """
+
+    def __init__(self, observation: Tree, action: Tree, rows: int, lanes: int, storage: Memory | None = None) -> None:
+        self.observation = observation
+        self.action = action
+        self.rows = rows
+        self.lanes = lanes
+        self._storage = storage or Memory()
+        self._dtype = layout.record_dtype(observation, action)
+        self._records = self._storage.array("records", (lanes, rows), self._dtype)
+        self._large = {
+            leaf.path: self._storage.array(leaf.path, (lanes, rows, *leaf.shape), leaf.dtype)
+            for leaf in (*observation.leaves, *action.leaves)
+            if layout.is_large(leaf)
+        }
+        packed = [leaf for leaf in observation.leaves if not layout.is_large(leaf)]
+        self._slot_bytes = sum(leaf.nbytes for leaf in packed)
+        self._final_leaves = [leaf for leaf in observation.leaves if layout.is_large(leaf)]
+        self._chunk_slots = self._slots_per_chunk()
+        self._finals: list[tuple[Array, list[Array]]] = []
+        offsets = [self._offset(name) for name in (layout.REWARD, layout.DONE, layout.TIMEOUT, layout.LINK, layout.FLAGS)]
+        self.core = _native.Core(
+            rows=rows,
+            lanes=lanes,
+            records=_as_bytes(self._records),
+            record_bytes=self._dtype.itemsize,
+            observation=[self._native_leaf(leaf) for leaf in observation.leaves],
+            action=[self._native_leaf(leaf) for leaf in action.leaves],
+            offsets=offsets,
+            observation_is_tree=not observation.is_leaf,
+            action_is_tree=not action.is_leaf,
+            array_type=np.ndarray,
+        )
+
+    # Writing -------------------------------------------------------------------------------------------------------
+
+    def append(self, *arguments: Any) -> bool:
+        """Passes one step, or many, to the core; False where it does not understand them as they are."""
+        while (missing := self.core.append(*arguments)) > 0:
+            self._grow_finals(missing)
+        return missing == 0
+
+    def interrupt(self, lanes: Sequence[int]) -> None:
+        """Marks that the streams of these lanes were cut from outside after their newest step."""
+        self.core.interrupt(list(lanes))
+
+    def clear(self) -> None:
+        """Forgets every step; every handle given so far is stale from now on."""
+        self.core.clear()
+
+    def declare(self, position: int, count: int) -> None:
+        """Declares ``count`` rows of every lane written, the newest of them before row ``position``."""
+        while missing := self.core.declare(position, count):
+            self._grow_finals(missing)
+
+    def set(self, handles: NDArray[np.int64], field: str, values: Array) -> int:
+        """Overwrites a field of held steps; returns how many handles were stale, and so left out.
+
+        Args:
+            handles: ``(n,)``.
+            field: a path of an action leaf, or "reward", "done", "timeout".
+            values: ``(n, *shape)`` in the stored dtype.
+        """
+        names = [layout.REWARD, layout.DONE, layout.TIMEOUT, *(leaf.path for leaf in self.action.leaves)]
+        return self.core.set_field(handles, names.index(field), _as_bytes(values))
+
+    def assign_observation(self, leaf: int, values: Array) -> None:
+        """Overwrites one observation leaf of all rows, ``(rows, lanes, *shape)``; successors stay what they were."""
+        while missing := self.core.assign_observation(leaf, _as_bytes(values)):
+            self._grow_finals(missing)
+
+    def assign_successors(self, values: Sequence[Array]) -> None:
+        """Sets the successors of all rows, ``(rows, lanes, *shape)`` for every observation leaf."""
+        while missing := self.core.assign_successors([_as_bytes(value) for value in values]):
+            self._grow_finals(missing)
+
+    def rebuild(self) -> None:
+        """Brings what is derived back in step after writes through array views."""
+        self.core.compact()
+
+    # Reading -------------------------------------------------------------------------------------------------------
+
+    def view(self, path: str) -> Array:
+        """The stored array of a leaf or field, ``(rows, lanes, *shape)``: writable, not a copy."""
+        array = self._large[path] if path in self._large else self._records[path]
+        return array.swapaxes(0, 1)
+
+    def successors(self, index: int, rows: NDArray[np.int64], lanes: NDArray[np.int64]) -> Array:
+        """Leaf ``index`` of what was seen after the steps at these places: ``(n, *shape)`` for ``(n,)`` each."""
+        leaf = self.observation.leaves[index]
+        out = np.empty((len(rows), *leaf.shape), leaf.dtype)
+        self.core.successors(index, rows, lanes, _as_bytes(out))
+        return out
+
+    def transitions(self, handles: NDArray[np.int64]) -> TensorTree:
+        """The fields of given steps, as `Core.sample` returns them.
+
+        Raises:
+            StaleHandleError: a step is not held any more.
+        """
+        fields = self.core.transitions_of(handles, from_capsule)
+        if fields is None:
+            stale = handles[~self.core.held_handles(handles)]
+            raise StaleHandleError(
+                f"{len(stale)} of {len(handles)} handles name steps that were overwritten or forgotten, the first is "
+                f"{int(stale[0])}; expected held steps (see held_handles)"
+            )
+        return fields
+
+    def lane_sizes(self) -> NDArray[np.int64]:
+        """Steps held in each lane, ``(lanes,)``."""
+        return np.array(self.core.lanes()[1], np.int64)
+
+    def nbytes(self) -> Bytes:
+        """Memory reserved and touched."""
+        row_bytes = self._dtype.itemsize + sum(int(array[0, 0].nbytes) for array in self._large.values())
+        slot_bytes = self._slot_bytes + sum(leaf.nbytes for leaf in self._final_leaves)
+        slots, used_slots, _ = self.core.finals()
+        used_rows, _ = self.core.used()
+        return Bytes(
+            reserved=self.rows * self.lanes * row_bytes + slots * slot_bytes,
+            touched=used_rows * self.lanes * row_bytes + used_slots * slot_bytes,
+        )
+
+    # Copies --------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        apart = list(self._large.values())
+        while True:
+            rows, slots = self.core.used()
+            records = np.empty((self.lanes, rows), self._dtype)
+            large = [np.empty((self.lanes, rows, *array.shape[2:]), array.dtype) for array in apart]
+            packed = np.empty((slots, self._slot_bytes), np.uint8)
+            finals = [np.empty((slots, *leaf.shape), leaf.dtype) for leaf in self._final_leaves]
+            lanes = self.core.snapshot(
+                rows, slots, _as_bytes(records), [_as_bytes(a) for a in large], _as_bytes(packed), [_as_bytes(a) for a in finals]
+            )
+            if lanes is not None:  # else steps were added since `used`
+                break
+        return {
+            "observation": self.observation,
+            "action": self.action,
+            "rows": self.rows,
+            "lanes": self.lanes,
+            "records": records,
+            "large": large,
+            "packed_finals": packed,
+            "large_finals": finals,
+            "heads": lanes[0],
+            "counts": lanes[1],
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["observation"], state["action"], state["rows"], state["lanes"])  # type: ignore[misc]
+        rows = state["records"].shape[1]
+        self._records[:, :rows] = state["records"]
+        for array, kept in zip(self._large.values(), state["large"], strict=True):
+            array[:, :rows] = kept
+        slots = len(state["packed_finals"])
+        if slots:
+            self._grow_finals(slots)
+        for first, (packed, large) in zip(range(0, slots, self._chunk_slots), self._finals, strict=False):
+            part = slice(first, first + self._chunk_slots)
+            size = len(state["packed_finals"][part])
+            packed[:size] = state["packed_finals"][part]
+            for array, kept in zip(large, state["large_finals"], strict=True):
+                array[:size] = kept[part]
+        self.core.restore(state["heads"], state["counts"], slots)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Timeline:
+        copy = Timeline.__new__(Timeline)
+        memo[id(self)] = copy
+        copy.__setstate__(self.__getstate__())
+        return copy
+
+    # Inside --------------------------------------------------------------------------------------------------------
+
+    def _offset(self, name: str) -> int:
+        fields = self._dtype.fields
+        assert fields is not None
+        return int(fields[name][1])
+
+    def _native_leaf(self, leaf: Leaf) -> tuple[int, int, list[int], bool, int, Any]:
+        code, bits = _DLPACK_CODES[leaf.dtype.kind], 8 * leaf.dtype.itemsize
+        if layout.is_large(leaf):
+            return code, bits, list(leaf.shape), False, 0, _as_bytes(self._large[leaf.path])
+        return code, bits, list(leaf.shape), True, self._offset(leaf.path), None
+
+    def _slots_per_chunk(self) -> int:
+        slot_bytes = self._slot_bytes + sum(leaf.nbytes for leaf in self._final_leaves)
+        by_size = _CHUNK_BYTES // max(slot_bytes, 1)
+        by_need = max(self.rows * self.lanes // 4, 2 * self.lanes)
+        return 1 << (max(min(by_size, by_need), 1) - 1).bit_length()
+
+    def _grow_finals(self, missing: int) -> None:
+        for _ in range(-(-missing // self._chunk_slots)):
+            number = len(self._finals)
+            packed = self._storage.array(f"finals/{number}", (self._chunk_slots, self._slot_bytes), np.dtype(np.uint8))
+            large = [
+                self._storage.array(f"finals/{number}/{leaf.path}", (self._chunk_slots, *leaf.shape), leaf.dtype)
+                for leaf in self._final_leaves
+            ]
+            self.core.add_finals(self._chunk_slots, _as_bytes(packed), [_as_bytes(array) for array in large])
+            self._finals.append((packed, large))
+
+
+def _as_bytes(array: Array) -> NDArray[np.uint8]:
+    """The memory of a contiguous array as one axis of bytes."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)

@@ -1,0 +1,5 @@
+"""What is made of stored steps when they are asked for."""
+
+from relive.views.derived import DerivedArray, successors
+
+__all__ = ["DerivedArray", "successors"]
