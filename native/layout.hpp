@@ -13,10 +13,8 @@ namespace relive {
 struct Leaf {
     std::size_t bytes = 0;
     bool packed = true;
-    std::size_t offset = 0;      // in the record
-    std::byte* base = nullptr;   // of a large leaf's own array
-    std::size_t slot_offset = 0; // in a slot of the finals (packed observation leaves)
-    std::size_t chunk_index = 0; // which array of a chunk of finals (large observation leaves)
+    std::size_t offset = 0;     // in the record
+    std::byte* base = nullptr;  // of a large leaf's own array
 };
 
 struct Layout {
@@ -31,8 +29,7 @@ struct Layout {
     std::size_t timeout = 0;  // float32
     std::size_t link = 0;     // int32: where the successor lies, see `next_row`
     std::size_t flags = 0;    // uint8: see below
-    std::size_t slot_bytes = 0;          // of the packed observation leaves in a slot of the finals
-    std::size_t large_observations = 0;  // how many observation leaves are large
+    std::size_t reach = 0;    // from a record to the end of the packed observation in the next one
 
     std::byte* record(std::size_t lane, std::size_t row) const noexcept {
         return records + (lane * rows + row) * record_bytes;

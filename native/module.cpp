@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -108,14 +109,6 @@ class Core {
         for (std::size_t i = 0; i < 5; ++i) require(offsets[i] + (i < 4 ? 4 : 1) <= record_bytes, "a field beyond the record");
         layout.observation = read_leaf_arguments(observation, layout, observation_specs_);
         layout.action = read_leaf_arguments(action, layout, action_specs_);
-        for (Leaf& leaf : layout.observation) {
-            if (leaf.packed) {
-                leaf.slot_offset = layout.slot_bytes;
-                layout.slot_bytes += leaf.bytes;
-            } else {
-                leaf.chunk_index = layout.large_observations++;
-            }
-        }
         timeline_ = std::make_unique<Timeline>(std::move(layout));
         arena_ = Arena::create();
         list_fields();
@@ -173,18 +166,16 @@ class Core {
                       [&] { return static_cast<std::int64_t>(timeline_->append(in, active)); });
     }
 
-    void add_finals(std::size_t slots, Bytes packed, const std::vector<Bytes>& large) {
+    // Memory for `slots` more finals: an array (slots, bytes of an item) of every observation leaf.
+    void add_finals(std::size_t slots, const std::vector<Bytes>& arrays) {
         const Layout& layout = timeline_->layout();
-        require(packed.size() == slots * layout.slot_bytes, "a chunk of finals has another size");
-        require(large.size() == layout.large_observations, "a chunk of finals has an array for every large leaf");
-        std::vector<std::byte*> arrays;
-        for (const Leaf& leaf : layout.observation) {
-            if (leaf.packed) continue;
-            require(large[arrays.size()].size() == slots * leaf.bytes, "a chunk of finals has another size");
-            arrays.push_back(memory(large[arrays.size()]));
+        require(arrays.size() == layout.observation.size(), "a chunk of finals has an array for every leaf");
+        std::vector<std::byte*> pointers;
+        for (std::size_t i = 0; i < arrays.size(); ++i) {
+            require(arrays[i].size() == slots * layout.observation[i].bytes, "a chunk of finals has another size");
+            pointers.push_back(memory(arrays[i]));
         }
-        std::byte* const data = memory(packed);
-        locked(timeline_->mutex, 0, [&] { timeline_->finals().add_chunk(slots, data, std::move(arrays)); });
+        locked(timeline_->mutex, 0, [&] { timeline_->finals().add_chunk(slots, std::move(pointers)); });
     }
 
     void interrupt(const std::vector<std::size_t>& lanes) {
@@ -316,7 +307,7 @@ class Core {
         auto* const to = reinterpret_cast<std::byte*>(out.data());
         locked(timeline_->mutex, out.size(), [&] {
             for (std::size_t i = 0; i < picks.size(); ++i) {
-                copy_bytes(to + i * which.bytes, timeline_->successor(which, picks[i].lane, picks[i].row), which.bytes);
+                copy_bytes(to + i * which.bytes, timeline_->successor(leaf, picks[i].lane, picks[i].row), which.bytes);
             }
         });
     }
@@ -353,38 +344,44 @@ class Core {
     void restore(const std::vector<std::int64_t>& heads, const std::vector<std::int64_t>& counts, std::size_t high_water) {
         require(heads.size() == counts.size(), "as many heads as counts");
         std::vector<Lane> lanes;
-        for (std::size_t i = 0; i < heads.size(); ++i) lanes.push_back({heads[i], counts[i]});
+        for (std::size_t i = 0; i < heads.size(); ++i) lanes.push_back({heads[i], counts[i], 0});
         locked(timeline_->mutex, long_work + 1, [&] { timeline_->restore(lanes, high_water); });
     }
 
     // Copies the first `rows` rows of every lane and the finals below `high_water` as they are at one instant: records,
-    // large observation and action leaves, packed finals, large leaves of finals. Returns heads and counts, or None
-    // where held steps or finals do not fit any more (the caller then makes more room).
+    // large leaves, and the finals of every observation leaf. Returns heads and counts, or None where held steps or
+    // finals do not fit any more (the caller then makes more room).
     nb::object snapshot(std::size_t rows, std::size_t high_water, const Bytes& records, const std::vector<Bytes>& large,
-                        const Bytes& packed, const std::vector<Bytes>& large_finals) {
+                        const std::vector<Bytes>& finals) {
         const Layout& layout = timeline_->layout();
         require(rows <= layout.rows && records.size() == rows * layout.lanes * layout.record_bytes, "records do not fit");
-        require(packed.size() == high_water * layout.slot_bytes, "finals do not fit");
         std::vector<Leaf> apart;
-        for (const Leaf& leaf : layout.observation) {
-            if (!leaf.packed) apart.push_back(leaf);
+        for (const std::vector<Leaf>* leaves : {&layout.observation, &layout.action}) {
+            for (const Leaf& leaf : *leaves) {
+                if (!leaf.packed) apart.push_back(leaf);
+            }
         }
-        const std::size_t observations = apart.size();
-        for (const Leaf& leaf : layout.action) {
-            if (!leaf.packed) apart.push_back(leaf);
-        }
-        require(large.size() == apart.size() && large_finals.size() == observations, "an array for every large leaf");
+        require(large.size() == apart.size(), "an array for every large leaf");
+        require(finals.size() == layout.observation.size(), "finals of every observation leaf");
         for (std::size_t i = 0; i < apart.size(); ++i) {
             require(large[i].size() == rows * layout.lanes * apart[i].bytes, "a large leaf does not fit");
-            require(i >= observations || large_finals[i].size() == high_water * apart[i].bytes, "large finals do not fit");
+        }
+        for (std::size_t i = 0; i < finals.size(); ++i) {
+            require(finals[i].size() == high_water * layout.observation[i].bytes, "finals do not fit");
         }
         std::vector<Lane> at_that_instant;
         const bool fits = locked(timeline_->mutex, long_work + 1, [&] {
-            at_that_instant = timeline_->lanes();
             if (timeline_->used_rows() > rows || timeline_->finals().high_water() > high_water) return false;
+            at_that_instant = timeline_->lanes();
             copy_lanes(layout.records, layout.record_bytes, rows, records);
             for (std::size_t i = 0; i < apart.size(); ++i) copy_lanes(apart[i].base, apart[i].bytes, rows, large[i]);
-            for (std::size_t slot = 0; slot < timeline_->finals().high_water(); ++slot) copy_slot(slot, packed, large_finals);
+            const std::size_t slots = std::min(timeline_->finals().high_water(), timeline_->finals().capacity());
+            for (std::size_t i = 0; i < finals.size(); ++i) {
+                const std::size_t bytes = layout.observation[i].bytes;
+                for (std::size_t slot = 0; slot < slots; ++slot) {
+                    std::memcpy(finals[i].data() + slot * bytes, timeline_->finals().at(i, static_cast<std::int32_t>(slot)), bytes);
+                }
+            }
             return true;
         });
         if (!fits) return nb::none();
@@ -415,17 +412,6 @@ class Core {
         const Layout& layout = timeline_->layout();
         for (std::size_t lane = 0; lane < layout.lanes; ++lane) {
             std::memcpy(to.data() + lane * rows * item, from + lane * layout.rows * item, rows * item);
-        }
-    }
-
-    void copy_slot(std::size_t slot, const Bytes& packed, const std::vector<Bytes>& large) const {
-        const Layout& layout = timeline_->layout();
-        std::size_t next_large = 0;
-        for (const Leaf& leaf : layout.observation) {
-            const std::byte* const from = timeline_->finals().at(leaf, layout.slot_bytes, static_cast<std::int32_t>(slot));
-            std::uint8_t* const to = leaf.packed ? packed.data() + slot * layout.slot_bytes + leaf.slot_offset
-                                                 : large[next_large++].data() + slot * leaf.bytes;
-            std::memcpy(to, from, leaf.bytes);
         }
     }
 
@@ -579,7 +565,7 @@ NB_MODULE(_native, m) {
         .def("append", &Core::append, nb::arg("observation").none(), nb::arg("successor").none(), nb::arg("action").none(),
              nb::arg("reward").none(), nb::arg("done").none(), nb::arg("timeout").none(), nb::arg("gymnasium_words"),
              nb::arg("infos").none(), nb::arg("mask").none(), nb::arg("strict"), nb::arg("steps"))
-        .def("add_finals", &Core::add_finals, nb::arg("slots"), nb::arg("packed"), nb::arg("large"))
+        .def("add_finals", &Core::add_finals, nb::arg("slots"), nb::arg("arrays"))
         .def("interrupt", &Core::interrupt, nb::arg("lanes"))
         .def("clear", &Core::clear)
         .def("declare", &Core::declare, nb::arg("position"), nb::arg("count"))
@@ -600,7 +586,7 @@ NB_MODULE(_native, m) {
         .def("arena_bytes", &Core::arena_bytes)
         .def("used", &Core::used)
         .def("snapshot", &Core::snapshot, nb::arg("rows"), nb::arg("high_water"), nb::arg("records"), nb::arg("large"),
-             nb::arg("packed"), nb::arg("large_finals"))
+             nb::arg("finals"))
         .def("restore", &Core::restore, nb::arg("heads"), nb::arg("counts"), nb::arg("high_water"));
     m.def("draw_below", &relive::draw, nb::arg("bound"), nb::arg("size"), nb::arg("bit_generator"));
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"), nb::arg("last_values"),

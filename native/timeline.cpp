@@ -6,9 +6,29 @@
 #include "bytes.hpp"
 
 namespace relive {
+namespace {
 
-Timeline::Timeline(Layout layout) : layout_(std::move(layout)), lanes_(layout_.lanes), before_(layout_.lanes + 1) {
+std::vector<std::size_t> leaf_bytes(const std::vector<Leaf>& leaves) {
+    std::vector<std::size_t> bytes;
+    for (const Leaf& leaf : leaves) bytes.push_back(leaf.bytes);
+    return bytes;
+}
+
+// The link of a lane's newest step: its head slot.
+std::int32_t head_link(std::size_t lane) noexcept { return static_cast<std::int32_t>(lane) + 1; }
+
+}  // namespace
+
+Timeline::Timeline(Layout layout)
+    : layout_(std::move(layout)),
+      lanes_(layout_.lanes),
+      finals_(layout_.lanes, leaf_bytes(layout_.observation)),
+      before_(layout_.lanes + 1) {
     if (layout_.rows == 0 || layout_.lanes == 0) throw std::invalid_argument("a timeline has at least one row and lane");
+    layout_.reach = layout_.record_bytes;
+    for (const Leaf& leaf : layout_.observation) {
+        if (leaf.packed) layout_.reach = std::max(layout_.reach, layout_.record_bytes + leaf.offset + leaf.bytes);
+    }
 }
 
 std::int32_t Timeline::link(std::size_t lane, std::size_t row) const noexcept {
@@ -19,132 +39,195 @@ void Timeline::set_link(std::size_t lane, std::size_t row, std::int32_t link) no
     store(layout_.record(lane, row) + layout_.link, link);
 }
 
+const std::byte* Timeline::successor(std::size_t leaf, std::size_t lane, std::size_t row) const noexcept {
+    const std::int32_t where = link(lane, row);
+    return where == next_row ? layout_.at(layout_.observation[leaf], lane, next(row)) : finals_.at(leaf, where - 1);
+}
+
+std::int64_t Timeline::age(std::size_t lane, std::size_t row) const noexcept {
+    const std::size_t ahead = newest(lanes_[lane]) + layout_.rows - row;
+    return static_cast<std::int64_t>(ahead >= layout_.rows ? ahead - layout_.rows : ahead);
+}
+
 void Timeline::release(std::size_t lane, std::size_t row) {
     const std::int32_t old = link(lane, row);
-    if (old != next_row) finals_.give_back(old - 1);
+    if (old > static_cast<std::int32_t>(layout_.lanes)) finals_.give_back(old - 1);  // head slots are never given back
 }
 
-const std::byte* Timeline::successor(const Leaf& leaf, std::size_t lane, std::size_t row) const noexcept {
-    const std::int32_t where = link(lane, row);
-    return where == next_row ? layout_.at(leaf, lane, next(row)) : finals_.at(leaf, layout_.slot_bytes, where - 1);
-}
-
-void Timeline::write_final(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane) {
+void Timeline::fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane) noexcept {
     for (std::size_t i = 0; i < from.size(); ++i) {
-        const Leaf& leaf = layout_.observation[i];
-        copy_bytes(finals_.at(leaf, layout_.slot_bytes, slot), from[i].at(step, lane), leaf.bytes);
+        copy_bytes(finals_.at(i, slot), from[i].at(step, lane), layout_.observation[i].bytes);
     }
 }
 
-// Gives a row whose successor is the next row a final of its own.
-void Timeline::save_next_row(std::size_t lane, std::size_t row) {
+void Timeline::keep_successor(std::size_t lane, std::size_t row) {
     const std::int32_t slot = finals_.take();
-    for (const Leaf& leaf : layout_.observation) {
-        copy_bytes(finals_.at(leaf, layout_.slot_bytes, slot), layout_.at(leaf, lane, next(row)), leaf.bytes);
+    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
+        copy_bytes(finals_.at(i, slot), successor(i, lane, row), layout_.observation[i].bytes);
     }
     set_link(lane, row, slot + 1);
 }
 
-// The observation that arrives is the successor kept for the newest step, bit for bit.
-bool Timeline::follows(const std::vector<Column>& observation, std::size_t step, std::size_t lane) const noexcept {
-    const std::size_t newest = row_of(lanes_[lane].head - 1);
-    for (std::size_t i = 0; i < observation.size(); ++i) {
-        const Leaf& leaf = layout_.observation[i];
-        if (!equal_bytes(successor(leaf, lane, newest), observation[i].at(step, lane), leaf.bytes)) return false;
+void Timeline::move_to_head_slot(std::size_t lane) {
+    const Lane& l = lanes_[lane];
+    if (l.count == 0) return;
+    const std::size_t row = newest(l);
+    if (link(lane, row) == head_link(lane)) return;
+    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
+        copy_bytes(finals_.at(i, head_link(lane) - 1), successor(i, lane, row), layout_.observation[i].bytes);
     }
-    return true;
+    release(lane, row);
+    set_link(lane, row, head_link(lane));
 }
 
 bool Timeline::successor_is_next_row(std::size_t lane, std::size_t row) const noexcept {
-    for (const Leaf& leaf : layout_.observation) {
-        if (!equal_bytes(successor(leaf, lane, row), layout_.at(leaf, lane, next(row)), leaf.bytes)) return false;
+    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
+        const Leaf& leaf = layout_.observation[i];
+        if (!equal_bytes(successor(i, lane, row), layout_.at(leaf, lane, next(row)), leaf.bytes)) return false;
     }
     return true;
 }
 
-std::size_t Timeline::missing(std::size_t wanted) const noexcept {
-    return wanted > finals_.available() ? wanted - finals_.available() : 0;
+// Appending -------------------------------------------------------------------------------------------------------
+
+std::size_t Timeline::append(const Steps& steps, const std::uint8_t* mask) {
+    if (steps.count == 0) return 0;
+    if (const std::size_t lacking = finals_.missing(count_breaks(steps, mask))) return lacking;
+    if (steps.count == 1) {
+        append_one(steps, mask);
+    } else {
+        for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
+            if (!mask || mask[lane]) append_many(steps, lane);
+        }
+    }
+    fill_head_slots(steps, mask);
+    if (mask || held_ != static_cast<std::int64_t>(layout_.rows * layout_.lanes)) recount();
+    return 0;
 }
 
-// An upper bound of the finals that `append` takes (slots freed by overwritten steps come on top), with the
-// breaks between steps noted for it.
-std::size_t Timeline::count_finals(const Steps& steps, const std::uint8_t* mask) {
-    const std::size_t first = steps.count > layout_.rows ? steps.count - layout_.rows : 0;
+// Notes every break, and returns how many finals they take: slots that overwritten steps free come on top.
+std::size_t Timeline::count_breaks(const Steps& steps, const std::uint8_t* mask) {
     breaks_.assign(steps.count * layout_.lanes, 0);
+    if (steps.count <= layout_.rows && layout_.rows > 1) find_first_breaks(steps, mask);
     std::size_t wanted = 0;
+    if (steps.count == 1) {
+        for (const std::uint8_t at : breaks_) wanted += at;
+        return wanted;
+    }
+    const std::size_t first = steps.count > layout_.rows ? steps.count - layout_.rows : 0;
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         if (mask && !mask[lane]) continue;
         std::uint8_t* const breaks = breaks_.data() + lane * steps.count;
-        const bool has_newest = first == 0 && lanes_[lane].count > 0 && layout_.rows > 1;
-        breaks[first] = !(has_newest && follows(steps.observation, first, lane));
-        if (breaks[first]) ++wanted;  // else the newest step's final is free for the new newest step
         for (std::size_t i = 0; i < steps.observation.size(); ++i) {
             const std::size_t bytes = layout_.observation[i].bytes;
             for (std::size_t step = first + 1; step < steps.count; ++step) {
                 breaks[step] |= !equal_bytes(steps.successor[i].at(step - 1, lane), steps.observation[i].at(step, lane), bytes);
             }
         }
-        for (std::size_t step = first + 1; step < steps.count; ++step) wanted += breaks[step];
+        for (std::size_t step = first; step < steps.count; ++step) wanted += breaks[step];
     }
     return wanted;
 }
 
-std::size_t Timeline::append(const Steps& steps, const std::uint8_t* mask) {
-    if (steps.count == 0) return 0;
-    if (const std::size_t lacking = missing(count_finals(steps, mask))) return lacking;
-    for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
-        if (!mask || mask[lane]) append_lane(steps, lane);
+// Whether the first step of the call is the successor of each lane's newest step, bit for bit.
+void Timeline::find_first_breaks(const Steps& steps, const std::uint8_t* mask) {
+    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
+        const std::size_t bytes = layout_.observation[i].bytes;
+        const Column& column = steps.observation[i];
+        const bool compact = column.lane_stride == static_cast<std::ptrdiff_t>(bytes);
+        if (compact && !mask && equal_bytes(finals_.at(i, 0), column.data, layout_.lanes * bytes)) continue;
+        for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
+            if ((mask && !mask[lane]) || lanes_[lane].count == 0) continue;
+            const std::byte* const expected = finals_.at(i, static_cast<std::int32_t>(lane));
+            breaks_[lane * steps.count] |= !equal_bytes(expected, column.at(0, lane), bytes);
+        }
     }
-    recount();
-    return 0;
 }
 
-void Timeline::append_lane(const Steps& steps, std::size_t lane) {
+// One step of every lane: no state goes from step to step, and no lane is looked at twice.
+void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
+    const auto rows = static_cast<std::int64_t>(layout_.rows);
+    for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
+        if (mask && !mask[lane]) continue;
+        Lane& l = lanes_[lane];
+        if (l.count > 0 && rows > 1) {
+            if (breaks_[lane]) {
+                keep_successor(lane, newest(l));
+            } else {
+                set_link(lane, newest(l), next_row);
+            }
+        }
+        if (l.count == rows || links_beyond_held_) release(lane, l.row);
+        write_step(steps, 0, lane, l.row);
+        set_link(lane, l.row, head_link(lane));
+        ++l.head;
+        l.row = next(l.row);
+        l.count = std::min(l.count + 1, rows);
+        // Many lanes are more streams than the hardware follows: ask now for what the next step of this one writes.
+        prefetch(layout_.record(lane, l.row), layout_.record_bytes);
+    }
+}
+
+void Timeline::append_many(const Steps& steps, std::size_t lane) {
     const std::size_t first = steps.count > layout_.rows ? steps.count - layout_.rows : 0;
     const auto rows = static_cast<std::int64_t>(layout_.rows);
     const std::uint8_t* const breaks = breaks_.data() + lane * steps.count;
     Lane& l = lanes_[lane];
-    l.head += static_cast<std::int64_t>(first);  // steps that later ones of this call overwrite at once
-    std::int32_t spare = next_row;
+    if (first > 0) {  // steps that later ones of this call overwrite at once
+        l.head += static_cast<std::int64_t>(first);
+        l.row = row_of(l.head);
+    } else if (l.count > 0 && rows > 1) {
+        if (breaks[0]) {
+            keep_successor(lane, newest(l));
+        } else {
+            set_link(lane, newest(l), next_row);
+        }
+    }
     for (std::size_t step = first; step < steps.count; ++step) {
-        const std::size_t row = row_of(l.head);
-        if (step > first) {
-            if (breaks[step]) {
-                const std::int32_t slot = finals_.take();
-                write_final(slot, steps.successor, step - 1, lane);
-                set_link(lane, previous(row), slot + 1);
-            }
-        } else if (!breaks[step]) {
-            spare = link(lane, previous(row));
-            set_link(lane, previous(row), next_row);
+        const std::size_t row = l.row;
+        if (step > first && breaks[step]) {
+            const std::int32_t slot = finals_.take();
+            fill_slot(slot, steps.successor, step - 1, lane);
+            set_link(lane, previous(row), slot + 1);
         }
         if (l.count == rows || links_beyond_held_) release(lane, row);
         write_step(steps, step, lane, row);
         ++l.head;
+        l.row = next(row);
         l.count = std::min(l.count + 1, rows);
     }
-    const std::int32_t slot = spare != next_row ? spare - 1 : finals_.take();
-    write_final(slot, steps.successor, steps.count - 1, lane);
-    set_link(lane, row_of(l.head - 1), slot + 1);
+    set_link(lane, newest(l), head_link(lane));
+}
+
+void Timeline::fill_head_slots(const Steps& steps, const std::uint8_t* mask) {
+    const std::size_t last = steps.count - 1;
+    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
+        const std::size_t bytes = layout_.observation[i].bytes;
+        const Column& column = steps.successor[i];
+        if (!mask && column.lane_stride == static_cast<std::ptrdiff_t>(bytes)) {
+            copy_bytes(finals_.at(i, 0), column.at(last, 0), layout_.lanes * bytes);
+            continue;
+        }
+        for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
+            if (mask && !mask[lane]) continue;
+            copy_bytes(finals_.at(i, static_cast<std::int32_t>(lane)), column.at(last, lane), bytes);
+        }
+    }
 }
 
 void Timeline::write_step(const Steps& steps, std::size_t step, std::size_t lane, std::size_t row) {
-    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
-        const Leaf& leaf = layout_.observation[i];
-        copy_bytes(layout_.at(leaf, lane, row), steps.observation[i].at(step, lane), leaf.bytes);
-    }
-    for (std::size_t i = 0; i < layout_.action.size(); ++i) {
-        const Leaf& leaf = layout_.action[i];
-        copy_bytes(layout_.at(leaf, lane, row), steps.action[i].at(step, lane), leaf.bytes);
-    }
     std::byte* const record = layout_.record(lane, row);
-    copy_bytes(record + layout_.reward, steps.reward.at(step, lane), sizeof(float));
-    copy_bytes(record + layout_.done, steps.done.at(step, lane), sizeof(float));
-    if (steps.timeout.data) {
-        copy_bytes(record + layout_.timeout, steps.timeout.at(step, lane), sizeof(float));
-    } else {
-        store(record + layout_.timeout, 0.0F);
-    }
+    const auto write = [&](const std::vector<Leaf>& leaves, const std::vector<Column>& from) {
+        for (std::size_t i = 0; i < leaves.size(); ++i) {
+            std::byte* const to = leaves[i].packed ? record + leaves[i].offset : layout_.at(leaves[i], lane, row);
+            copy_bytes(to, from[i].at(step, lane), leaves[i].bytes);
+        }
+    };
+    write(layout_.observation, steps.observation);
+    write(layout_.action, steps.action);
+    store(record + layout_.reward, load<float>(steps.reward.at(step, lane)));
+    store(record + layout_.done, load<float>(steps.done.at(step, lane)));
+    store(record + layout_.timeout, load<float>(steps.timeout.at(step, lane)));
     store(record + layout_.link, next_row);
     store(record + layout_.flags, std::uint8_t{0});
 }
@@ -152,16 +235,15 @@ void Timeline::write_step(const Steps& steps, std::size_t step, std::size_t lane
 void Timeline::interrupt(std::size_t lane) {
     const Lane& l = lanes_.at(lane);
     if (l.count == 0) return;
-    std::byte* const flags = layout_.record(lane, row_of(l.head - 1)) + layout_.flags;
+    std::byte* const flags = layout_.record(lane, newest(l)) + layout_.flags;
     store(flags, static_cast<std::uint8_t>(load<std::uint8_t>(flags) | flag_interrupted));
 }
 
+// Setting state from outside --------------------------------------------------------------------------------------
+
 void Timeline::clear() {
     const auto rows = static_cast<std::int64_t>(layout_.rows);
-    for (Lane& lane : lanes_) {
-        lane.head = (lane.head + rows - 1) / rows * rows;
-        lane.count = 0;
-    }
+    for (Lane& lane : lanes_) lane = {(lane.head + rows - 1) / rows * rows, 0, 0};
     finals_.clear();
     links_beyond_held_ = false;
     recount();
@@ -180,24 +262,20 @@ void Timeline::trust_all_links() {
     links_beyond_held_ = true;
 }
 
-std::int64_t Timeline::age(std::size_t lane, std::size_t row) const noexcept {
-    const auto rows = static_cast<std::int64_t>(layout_.rows);
-    const std::int64_t distance = (lanes_[lane].head - 1 - static_cast<std::int64_t>(row)) % rows;
-    return distance < 0 ? distance + rows : distance;
-}
-
 std::size_t Timeline::declare(std::size_t position, std::size_t count) {
     if (position >= layout_.rows || count > layout_.rows) throw std::out_of_range("position or count beyond the rows");
-    if (const std::size_t lacking = missing(layout_.lanes)) return lacking;
+    if (const std::size_t lacking = finals_.missing(layout_.lanes)) return lacking;
     const auto rows = static_cast<std::int64_t>(layout_.rows);
     trust_all_links();
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         Lane& l = lanes_[lane];
+        if (l.count > 0 && (newest(l) != previous(position) || count == 0)) keep_successor(lane, newest(l));
         // The next number at this position: numbers never go back, so no old handle names another step.
         l.head += ((static_cast<std::int64_t>(position) - l.head) % rows + rows) % rows;
         l.count = static_cast<std::int64_t>(count);
         if (l.head < l.count) l.head += rows;
-        if (l.count > 0 && link(lane, row_of(l.head - 1)) == next_row) save_next_row(lane, row_of(l.head - 1));
+        l.row = position;
+        move_to_head_slot(lane);
     }
     recount();
     return 0;
@@ -212,47 +290,53 @@ void Timeline::restore(const std::vector<Lane>& lanes, std::size_t high_water) {
         if (l.count < 0 || l.count > rows || l.head < l.count) throw std::invalid_argument("lane counts out of bounds");
         for (std::int64_t n = l.head - l.count; n < l.head; ++n) {
             const std::int32_t where = link(lane, row_of(n));
-            if (where == next_row && n + 1 < l.head) continue;
-            const auto slot = static_cast<std::size_t>(where) - 1;
-            if (where < 1 || slot >= high_water || live[slot]) throw std::invalid_argument("a link to no final of its own");
-            live[slot] = true;
+            if (n + 1 == l.head) {
+                if (where != head_link(lane)) throw std::invalid_argument("the newest step of a lane without its head slot");
+            } else if (where != next_row) {
+                const auto slot = static_cast<std::size_t>(where) - 1;
+                if (where <= static_cast<std::int32_t>(layout_.lanes) || slot >= high_water || live[slot]) {
+                    throw std::invalid_argument("a link to no final of its own");
+                }
+                live[slot] = true;
+            }
         }
     }
     std::vector<std::int32_t> freed;
-    for (std::size_t slot = 0; slot < high_water; ++slot) {
+    for (std::size_t slot = layout_.lanes; slot < high_water; ++slot) {
         if (!live[slot]) freed.push_back(static_cast<std::int32_t>(slot));
     }
     finals_.restore(high_water, freed);
     lanes_ = lanes;
+    for (Lane& lane : lanes_) lane.row = row_of(lane.head);
     links_beyond_held_ = false;
     recount();
 }
 
 std::size_t Timeline::assign_successors(const std::vector<Column>& successors) {
-    // The row after the newest one is not its successor, and a row that is not held may become the newest.
-    breaks_.assign(layout_.rows * layout_.lanes, 0);
+    const std::size_t rows = layout_.rows;
+    breaks_.assign(rows * layout_.lanes, 0);
     std::size_t wanted = 0;
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
-        for (std::size_t row = 0; row < layout_.rows; ++row) {
+        for (std::size_t row = 0; row < rows; ++row) {
+            // The row after the newest one is not its successor, and a row that is not held may become the newest.
             bool is_next = age(lane, row) < lanes_[lane].count && age(lane, row) > 0;
             for (std::size_t i = 0; is_next && i < successors.size(); ++i) {
                 const Leaf& leaf = layout_.observation[i];
                 is_next = equal_bytes(successors[i].at(row, lane), layout_.at(leaf, lane, next(row)), leaf.bytes);
             }
-            breaks_[lane * layout_.rows + row] = !is_next;
+            breaks_[lane * rows + row] = !is_next;
             wanted += !is_next;
         }
     }
-    if (wanted > finals_.capacity()) return wanted - finals_.capacity();
+    if (wanted + layout_.lanes > finals_.capacity()) return wanted + layout_.lanes - finals_.capacity();
     finals_.clear();
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
-        for (std::size_t row = 0; row < layout_.rows; ++row) {
-            if (!breaks_[lane * layout_.rows + row]) {
-                set_link(lane, row, next_row);
-                continue;
-            }
-            const std::int32_t slot = finals_.take();
-            write_final(slot, successors, row, lane);
+        for (std::size_t row = 0; row < rows; ++row) {
+            set_link(lane, row, next_row);
+            if (!breaks_[lane * rows + row]) continue;
+            const bool is_newest = lanes_[lane].count > 0 && row == newest(lanes_[lane]);
+            const std::int32_t slot = is_newest ? head_link(lane) - 1 : finals_.take();
+            fill_slot(slot, successors, row, lane);
             set_link(lane, row, slot + 1);
         }
     }
@@ -271,11 +355,11 @@ std::size_t Timeline::assign_observation(std::size_t index, const Column& values
         const Lane& l = lanes_[lane];
         for (std::int64_t n = l.head - l.count; n + 1 < l.head; ++n) wanted += loses_successor(lane, row_of(n));
     }
-    if (const std::size_t lacking = missing(wanted)) return lacking;
+    if (const std::size_t lacking = finals_.missing(wanted)) return lacking;
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         const Lane& l = lanes_[lane];
         for (std::int64_t n = l.head - l.count; n + 1 < l.head; ++n) {
-            if (loses_successor(lane, row_of(n))) save_next_row(lane, row_of(n));
+            if (loses_successor(lane, row_of(n))) keep_successor(lane, row_of(n));
         }
         for (std::size_t row = 0; row < layout_.rows; ++row) {
             copy_bytes(layout_.at(leaf, lane, row), values.at(row, lane), leaf.bytes);
@@ -296,6 +380,8 @@ void Timeline::compact() {
         }
     }
 }
+
+// Counting --------------------------------------------------------------------------------------------------------
 
 std::size_t Timeline::used_rows() const noexcept {
     std::size_t used = 0;

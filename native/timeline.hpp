@@ -1,6 +1,7 @@
 // The timeline: the lanes of a buffer, each a ring of steps with its own head. It owns what a step's number
 // means, which steps are held, and where the successor of a step lies. Every method but the constructor asks
-// that the caller holds `mutex`.
+// that the caller holds `mutex`. Methods that may need finals return 0 when done; else they have changed nothing,
+// and so many more slots must be brought (Finals::add_chunk) before the call is made again.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +33,10 @@ struct Steps {
     std::vector<Column> action;
     Column reward;   // float32
     Column done;     // float32
-    Column timeout;  // float32; no data means zero
+    Column timeout;  // float32
 };
 
-// A held step by place.
+// A step by place.
 struct Pick {
     std::size_t lane;
     std::size_t row;
@@ -44,6 +45,7 @@ struct Pick {
 struct Lane {
     std::int64_t head = 0;   // the number of the next step; number modulo rows is its row
     std::int64_t count = 0;  // how many steps are held: numbers [head - count, head)
+    std::size_t row = 0;     // that of head, so that the hot path needs no division
 };
 
 class Timeline {
@@ -57,8 +59,7 @@ class Timeline {
     Finals& finals() noexcept { return finals_; }
     const Finals& finals() const noexcept { return finals_; }
 
-    // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0. Returns 0 when done; else
-    // nothing was changed and the finals lack so many slots.
+    // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0.
     [[nodiscard]] std::size_t append(const Steps& steps, const std::uint8_t* mask);
 
     // Says that a lane's stream was cut from outside after its newest step.
@@ -67,16 +68,16 @@ class Timeline {
     // Forgets every step. Numbers go on upwards, so no old handle becomes valid again.
     void clear();
 
-    // Declares `count` steps held in every lane, the newest of them at row `position - 1`. Same return as append.
+    // Declares `count` steps held in every lane, the newest of them at row `position - 1`.
     [[nodiscard]] std::size_t declare(std::size_t position, std::size_t count);
 
-    // Puts lanes and finals back as `lanes()` and `finals()` gave them; the records are already in place.
+    // Puts heads and counts back; records and finals below `high_water` are already in place, and checked here.
     void restore(const std::vector<Lane>& lanes, std::size_t high_water);
 
-    // Sets the successors of all rows: column (row, lane). Same return as append.
+    // Sets the successors of all rows: column (row, lane).
     [[nodiscard]] std::size_t assign_successors(const std::vector<Column>& successors);
 
-    // Overwrites one observation leaf of all rows and leaves every successor as it was. Same return as append.
+    // Overwrites one observation leaf of all rows and leaves every successor as it was.
     [[nodiscard]] std::size_t assign_observation(std::size_t leaf, const Column& values);
 
     // Frees the finals that the next row holds as well.
@@ -88,36 +89,41 @@ class Timeline {
     // Sums of the counts before each lane and after the last, for draws over lanes that differ.
     const std::vector<std::int64_t>& counts_before() const noexcept { return before_; }
 
-    std::size_t row_of(std::int64_t number) const noexcept {
-        return static_cast<std::size_t>(number) % layout_.rows;
-    }
+    std::size_t row_of(std::int64_t number) const noexcept { return static_cast<std::size_t>(number) % layout_.rows; }
     bool holds(std::size_t lane, std::int64_t number) const noexcept {
         const Lane& l = lanes_[lane];
         return number < l.head && number >= l.head - l.count;
     }
-
     // All held steps lie in rows below this.
     std::size_t used_rows() const noexcept;
 
     std::int32_t link(std::size_t lane, std::size_t row) const noexcept;
-    // Where leaf `leaf` of the successor of a step lies.
-    const std::byte* successor(const Leaf& leaf, std::size_t lane, std::size_t row) const noexcept;
+    // Where observation leaf `leaf` of the successor of a step lies.
+    const std::byte* successor(std::size_t leaf, std::size_t lane, std::size_t row) const noexcept;
 
   private:
     std::size_t next(std::size_t row) const noexcept { return row + 1 == layout_.rows ? 0 : row + 1; }
     std::size_t previous(std::size_t row) const noexcept { return (row == 0 ? layout_.rows : row) - 1; }
-    // How many steps after this row's one its lane went on; at least `count` for a row that is not held.
+    std::size_t newest(const Lane& lane) const noexcept { return previous(lane.row); }
+    // How many steps its lane went on after a row's step; at least `count` for a row that is not held.
     std::int64_t age(std::size_t lane, std::size_t row) const noexcept;
-    void trust_all_links();
+
     void set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept;
+    // Gives back the final of a row that is overwritten or gets another successor.
     void release(std::size_t lane, std::size_t row);
-    void write_final(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane);
-    void save_next_row(std::size_t lane, std::size_t row);
-    bool follows(const std::vector<Column>& observation, std::size_t step, std::size_t lane) const noexcept;
+    void fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane) noexcept;
+    // Gives a row a final of its own, with what its successor is now.
+    void keep_successor(std::size_t lane, std::size_t row);
+    // Puts the successor of a lane's newest step into its head slot.
+    void move_to_head_slot(std::size_t lane);
+    void trust_all_links();
     bool successor_is_next_row(std::size_t lane, std::size_t row) const noexcept;
-    std::size_t missing(std::size_t wanted) const noexcept;
-    std::size_t count_finals(const Steps& steps, const std::uint8_t* mask);
-    void append_lane(const Steps& steps, std::size_t lane);
+
+    std::size_t count_breaks(const Steps& steps, const std::uint8_t* mask);
+    void find_first_breaks(const Steps& steps, const std::uint8_t* mask);
+    void append_one(const Steps& steps, const std::uint8_t* mask);
+    void append_many(const Steps& steps, std::size_t lane);
+    void fill_head_slots(const Steps& steps, const std::uint8_t* mask);
     void write_step(const Steps& steps, std::size_t step, std::size_t lane, std::size_t row);
     void recount();
 
@@ -129,7 +135,8 @@ class Timeline {
     std::vector<std::int64_t> before_;
     // Links of rows that are not held count too: successors or positions were assigned from outside.
     bool links_beyond_held_ = false;
-    std::vector<std::uint8_t> breaks_;  // scratch: step does not follow on the one before it
+    // Scratch, (lanes, steps): a step's observation is not the successor of the step before it.
+    std::vector<std::uint8_t> breaks_;
 };
 
 }  // namespace relive

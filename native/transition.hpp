@@ -20,25 +20,32 @@ struct TransitionBatch {
 
 // How far ahead of the copying records, and then the finals that they name, are asked for. Random steps of a large
 // buffer are cache misses: their waits overlap instead of adding up.
-inline constexpr std::size_t ahead_of_records = 16;
-inline constexpr std::size_t ahead_of_finals = 6;
+inline constexpr std::size_t ahead_of_records = 24;
+inline constexpr std::size_t ahead_of_finals = 8;
 inline constexpr std::size_t prefetched_head = 256;  // of a large leaf; the hardware goes on from there
 
 namespace detail {
 
+#if defined(__GNUC__) || defined(__clang__)
+[[gnu::always_inline]]
+#endif
 inline void prefetch_step(const Timeline& timeline, const Pick& pick) noexcept {
     const Layout& layout = timeline.layout();
     // The successor's observation lies in the next record: one range, unless the ring wraps between the two.
-    prefetch(layout.record(pick.lane, pick.row), 2 * layout.record_bytes);
+    prefetch(layout.record(pick.lane, pick.row), layout.reach);
     for (const Leaf& leaf : layout.observation) {
         if (!leaf.packed) prefetch(layout.at(leaf, pick.lane, pick.row), prefetched_head);
     }
 }
 
+#if defined(__GNUC__) || defined(__clang__)
+[[gnu::always_inline]]
+#endif
 inline void prefetch_final(const Timeline& timeline, const Pick& pick) noexcept {
     if (timeline.link(pick.lane, pick.row) == next_row) return;
-    for (const Leaf& leaf : timeline.layout().observation) {
-        prefetch(timeline.successor(leaf, pick.lane, pick.row), leaf.packed ? leaf.bytes : prefetched_head);
+    const std::vector<Leaf>& leaves = timeline.layout().observation;
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+        prefetch(timeline.successor(k, pick.lane, pick.row), leaves[k].packed ? leaves[k].bytes : prefetched_head);
     }
 }
 
@@ -63,7 +70,7 @@ inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>
         detail::copy_leaves(layout, layout.action, out.action, i, pick);
         for (std::size_t k = 0; k < layout.observation.size(); ++k) {
             const Leaf& leaf = layout.observation[k];
-            copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(leaf, pick.lane, pick.row), leaf.bytes);
+            copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(k, pick.lane, pick.row), leaf.bytes);
         }
         const std::byte* const record = layout.record(pick.lane, pick.row);
         const auto done = load<float>(record + layout.done);

@@ -62,11 +62,9 @@ class Timeline:
             for leaf in (*observation.leaves, *action.leaves)
             if layout.is_large(leaf)
         }
-        packed = [leaf for leaf in observation.leaves if not layout.is_large(leaf)]
-        self._slot_bytes = sum(leaf.nbytes for leaf in packed)
-        self._final_leaves = [leaf for leaf in observation.leaves if layout.is_large(leaf)]
+        self._slot_bytes = sum(leaf.nbytes for leaf in observation.leaves)
         self._chunk_slots = self._slots_per_chunk()
-        self._finals: list[tuple[Array, list[Array]]] = []
+        self._finals: list[list[Array]] = []
         offsets = [self._offset(name) for name in (layout.REWARD, layout.DONE, layout.TIMEOUT, layout.LINK, layout.FLAGS)]
         self.core = _native.Core(
             rows=rows,
@@ -80,6 +78,7 @@ class Timeline:
             action_is_tree=not action.is_leaf,
             array_type=np.ndarray,
         )
+        self._grow_finals(1)  # the head slots
 
     # Writing -------------------------------------------------------------------------------------------------------
 
@@ -163,12 +162,11 @@ class Timeline:
     def nbytes(self) -> Bytes:
         """Memory reserved and touched."""
         row_bytes = self._dtype.itemsize + sum(int(array[0, 0].nbytes) for array in self._large.values())
-        slot_bytes = self._slot_bytes + sum(leaf.nbytes for leaf in self._final_leaves)
         slots, used_slots, _ = self.core.finals()
         used_rows, _ = self.core.used()
         return Bytes(
-            reserved=self.rows * self.lanes * row_bytes + slots * slot_bytes,
-            touched=used_rows * self.lanes * row_bytes + used_slots * slot_bytes,
+            reserved=self.rows * self.lanes * row_bytes + slots * self._slot_bytes,
+            touched=used_rows * self.lanes * row_bytes + used_slots * self._slot_bytes,
         )
 
     # Copies --------------------------------------------------------------------------------------------------------
@@ -179,10 +177,9 @@ class Timeline:
             rows, slots = self.core.used()
             records = np.empty((self.lanes, rows), self._dtype)
             large = [np.empty((self.lanes, rows, *array.shape[2:]), array.dtype) for array in apart]
-            packed = np.empty((slots, self._slot_bytes), np.uint8)
-            finals = [np.empty((slots, *leaf.shape), leaf.dtype) for leaf in self._final_leaves]
+            finals = [np.empty((slots, *leaf.shape), leaf.dtype) for leaf in self.observation.leaves]
             lanes = self.core.snapshot(
-                rows, slots, _as_bytes(records), [_as_bytes(a) for a in large], _as_bytes(packed), [_as_bytes(a) for a in finals]
+                rows, slots, _as_bytes(records), [_as_bytes(array) for array in large], [_as_bytes(array) for array in finals]
             )
             if lanes is not None:  # else steps were added since `used`
                 break
@@ -193,8 +190,7 @@ class Timeline:
             "lanes": self.lanes,
             "records": records,
             "large": large,
-            "packed_finals": packed,
-            "large_finals": finals,
+            "finals": finals,
             "heads": lanes[0],
             "counts": lanes[1],
         }
@@ -205,15 +201,12 @@ class Timeline:
         self._records[:, :rows] = state["records"]
         for array, kept in zip(self._large.values(), state["large"], strict=True):
             array[:, :rows] = kept
-        slots = len(state["packed_finals"])
-        if slots:
-            self._grow_finals(slots)
-        for first, (packed, large) in zip(range(0, slots, self._chunk_slots), self._finals, strict=False):
-            part = slice(first, first + self._chunk_slots)
-            size = len(state["packed_finals"][part])
-            packed[:size] = state["packed_finals"][part]
-            for array, kept in zip(large, state["large_finals"], strict=True):
-                array[:size] = kept[part]
+        slots = len(state["finals"][0])
+        self._grow_finals(slots - self._chunk_slots)
+        for first, chunk in zip(range(0, slots, self._chunk_slots), self._finals, strict=False):
+            for array, kept in zip(chunk, state["finals"], strict=True):
+                part = kept[first : first + self._chunk_slots]
+                array[: len(part)] = part
         self.core.restore(state["heads"], state["counts"], slots)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Timeline:
@@ -236,21 +229,20 @@ class Timeline:
         return code, bits, list(leaf.shape), True, self._offset(leaf.path), None
 
     def _slots_per_chunk(self) -> int:
-        slot_bytes = self._slot_bytes + sum(leaf.nbytes for leaf in self._final_leaves)
-        by_size = _CHUNK_BYTES // max(slot_bytes, 1)
+        """A power of two, with room for a head slot of every lane."""
+        by_size = max(_CHUNK_BYTES // max(self._slot_bytes, 1), self.lanes)
         by_need = max(self.rows * self.lanes // 4, 2 * self.lanes)
         return 1 << (max(min(by_size, by_need), 1) - 1).bit_length()
 
     def _grow_finals(self, missing: int) -> None:
         for _ in range(-(-missing // self._chunk_slots)):
             number = len(self._finals)
-            packed = self._storage.array(f"finals/{number}", (self._chunk_slots, self._slot_bytes), np.dtype(np.uint8))
-            large = [
+            arrays = [
                 self._storage.array(f"finals/{number}/{leaf.path}", (self._chunk_slots, *leaf.shape), leaf.dtype)
-                for leaf in self._final_leaves
+                for leaf in self.observation.leaves
             ]
-            self.core.add_finals(self._chunk_slots, _as_bytes(packed), [_as_bytes(array) for array in large])
-            self._finals.append((packed, large))
+            self.core.add_finals(self._chunk_slots, [_as_bytes(array) for array in arrays])
+            self._finals.append(arrays)
 
 
 def _as_bytes(array: Array) -> NDArray[np.uint8]:
