@@ -46,8 +46,8 @@ inline void draw_below(BitGenerator& bits, std::uint64_t bound, std::size_t size
 
 // Steps of `timeline` (not empty) drawn uniformly with replacement. In lockstep: all rows, then all lanes, which is
 // the order of the seed module; else one draw over all held steps.
-inline void draw_uniform(const Timeline& timeline, BitGenerator& bits, std::size_t size, std::vector<std::int64_t>& scratch,
-                         std::vector<Pick>& picks) {
+inline void draw_uniform(const Timeline& timeline, BitGenerator& bits, std::size_t size,
+                         std::vector<std::int64_t>& scratch, std::vector<Pick>& picks) {
     scratch.resize(2 * size);
     picks.resize(size);
     const std::vector<Lane>& lanes = timeline.lanes();
@@ -65,7 +65,10 @@ inline void draw_uniform(const Timeline& timeline, BitGenerator& bits, std::size
         draw_below(bits, static_cast<std::uint64_t>(timeline.held()), size, scratch.data());
         const std::vector<std::int64_t>& before = timeline.counts_before();
         for (std::size_t i = 0; i < size; ++i) {
-            const auto lane = static_cast<std::size_t>(std::upper_bound(before.begin(), before.end(), scratch[i]) - before.begin()) - 1;
+            const auto lane =
+                static_cast<std::size_t>(std::upper_bound(before.begin(), before.end(), scratch[i]) -
+                                         before.begin()) -
+                1;
             const std::int64_t oldest = lanes[lane].head - lanes[lane].count;
             picks[i] = {lane, timeline.row_of(oldest + scratch[i] - before[lane])};
         }

@@ -10,11 +10,11 @@ namespace relive {
 struct Rollout {
     std::size_t steps;
     std::size_t envs;
-    const float* rewards;         // (steps, envs), as all that follow unless said otherwise
+    const float* rewards;  // (steps, envs), as all that follow unless said otherwise
     const float* values;
     const float* episode_starts;
-    const float* last_values;     // (envs,): values after the last step
-    const float* dones;           // (envs,): the last step ended its episode
+    const float* last_values;  // (envs,): values after the last step
+    const float* dones;        // (envs,): the last step ended its episode
     float* advantages;
     float* returns;
 };
@@ -37,8 +37,10 @@ void gae(const Rollout& r, double gamma, double gae_lambda) {
         Sum* const sums = last.data();
         for (std::size_t env = 0; env < r.envs; ++env) {
             const float goes_on = 1.0F - starts[env];
-            const Delta delta = static_cast<Delta>(rewards[env]) + discount * static_cast<Delta>(next_values[env]) * static_cast<Delta>(goes_on) -
-                                static_cast<Delta>(values[env]);
+            const Delta delta =
+                static_cast<Delta>(rewards[env]) +
+                discount * static_cast<Delta>(next_values[env]) * static_cast<Delta>(goes_on) -
+                static_cast<Delta>(values[env]);
             sums[env] = static_cast<Sum>(delta) + trace * static_cast<Sum>(goes_on) * sums[env];
             const auto advantage = static_cast<float>(sums[env]);
             advantages[env] = advantage;

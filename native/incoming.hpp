@@ -87,10 +87,12 @@ inline const std::byte* first_byte(const DLTensor& t) noexcept {
     return static_cast<const std::byte*>(t.data) + t.byte_offset;
 }
 
-inline bool read_leaf(Borrowed& borrowed, nb::handle object, const LeafSpec& spec, const Leading& leading, Column& out) {
+inline bool read_leaf(Borrowed& borrowed, nb::handle object, const LeafSpec& spec, const Leading& leading,
+                      Column& out) {
     const DLTensor* const t = borrowed.tensor(object);
     const auto item_axes = static_cast<std::int32_t>(spec.shape.size());
-    if (!t || !(t->dtype == spec.dtype) || t->ndim != leading.axes() + item_axes || !leading.fits(*t)) return false;
+    if (!t || !(t->dtype == spec.dtype) || t->ndim != leading.axes() + item_axes || !leading.fits(*t))
+        return false;
     std::int64_t items = 1;
     for (std::int32_t axis = item_axes; axis-- > 0;) {
         const std::int32_t at = leading.axes() + axis;
@@ -106,11 +108,13 @@ inline bool read_leaf(Borrowed& borrowed, nb::handle object, const LeafSpec& spe
 }
 
 // One object for a space of one leaf, a tuple of objects for a tree.
-inline bool read_leaves(Borrowed& borrowed, nb::handle object, const std::vector<LeafSpec>& specs, bool is_tree,
-                        const Leading& leading, std::vector<Column>& out) {
+inline bool read_leaves(Borrowed& borrowed, nb::handle object, const std::vector<LeafSpec>& specs,
+                        bool is_tree, const Leading& leading, std::vector<Column>& out) {
     out.resize(specs.size());
     if (!is_tree) return read_leaf(borrowed, object, specs[0], leading, out[0]);
-    if (!PyTuple_CheckExact(object.ptr()) || static_cast<std::size_t>(PyTuple_Size(object.ptr())) != specs.size()) return false;
+    if (!PyTuple_CheckExact(object.ptr()) ||
+        static_cast<std::size_t>(PyTuple_Size(object.ptr())) != specs.size())
+        return false;
     for (std::size_t i = 0; i < specs.size(); ++i) {
         const nb::handle item = PyTuple_GetItem(object.ptr(), static_cast<Py_ssize_t>(i));
         if (!read_leaf(borrowed, item, specs[i], leading, out[i])) return false;
@@ -127,7 +131,8 @@ void widen(const DLTensor& t, const Leading& leading, float* out) {
     const std::int64_t lane_stride = stride(t, leading.axes() - 1);
     for (std::size_t step = 0; step < leading.steps; ++step) {
         for (std::size_t lane = 0; lane < leading.lanes; ++lane) {
-            *out++ = static_cast<float>(data[static_cast<std::int64_t>(step) * step_stride + static_cast<std::int64_t>(lane) * lane_stride]);
+            *out++ = static_cast<float>(data[static_cast<std::int64_t>(step) * step_stride +
+                                             static_cast<std::int64_t>(lane) * lane_stride]);
         }
     }
 }
@@ -152,7 +157,8 @@ inline bool read_scalars(Borrowed& borrowed, nb::handle object, const Leading& l
 
 // `info[key]` of every environment as a flag: a list of dicts whose values, where present, are True or False.
 inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float* out) {
-    if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != lanes) return false;
+    if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != lanes)
+        return false;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
         PyObject* const info = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane));
         if (!PyDict_CheckExact(info)) return false;
@@ -169,7 +175,9 @@ inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float
 
 // The same for many steps: a list of such lists.
 inline bool read_many_infos(nb::handle infos, PyObject* key, const Leading& leading, float* out) {
-    if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != leading.steps) return false;
+    if (!PyList_CheckExact(infos.ptr()) ||
+        static_cast<std::size_t>(PyList_Size(infos.ptr())) != leading.steps)
+        return false;
     for (std::size_t step = 0; step < leading.steps; ++step) {
         const nb::handle at_step = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(step));
         if (!read_infos(at_step, key, leading.lanes, out + step * leading.lanes)) return false;
@@ -178,11 +186,14 @@ inline bool read_many_infos(nb::handle infos, PyObject* key, const Leading& lead
 }
 
 // A boolean array (lanes,) of one byte an item.
-inline bool read_mask(Borrowed& borrowed, nb::handle object, std::size_t lanes, std::vector<std::uint8_t>& out) {
+inline bool read_mask(Borrowed& borrowed, nb::handle object, std::size_t lanes,
+                      std::vector<std::uint8_t>& out) {
     const DLTensor* const t = borrowed.tensor(object);
-    if (!t || t->ndim != 1 || t->shape[0] != static_cast<std::int64_t>(lanes) || t->dtype.code != dl_bool) return false;
+    if (!t || t->ndim != 1 || t->shape[0] != static_cast<std::int64_t>(lanes) || t->dtype.code != dl_bool)
+        return false;
     const auto* const data = reinterpret_cast<const std::uint8_t*>(first_byte(*t));
-    for (std::size_t lane = 0; lane < lanes; ++lane) out.push_back(data[static_cast<std::int64_t>(lane) * stride(*t, 0)]);
+    for (std::size_t lane = 0; lane < lanes; ++lane)
+        out.push_back(data[static_cast<std::int64_t>(lane) * stride(*t, 0)]);
     return true;
 }
 

@@ -42,6 +42,6 @@ struct Layout {
 // A link of 0 says that the successor is the observation of the next row, s + 1 that it is slot s of the finals.
 // (Zero, so that memory fresh from the system needs no initialising and stays untouched.)
 inline constexpr std::int32_t next_row = 0;
-inline constexpr std::uint8_t flag_interrupted = 1;    // the stream was cut after this step, from outside
+inline constexpr std::uint8_t flag_interrupted = 1;  // the stream was cut after this step, from outside
 
 }  // namespace relive

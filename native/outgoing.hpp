@@ -52,7 +52,8 @@ class BatchMemory {
   public:
     static constexpr std::size_t own_block = std::size_t{64} << 10;
 
-    BatchMemory(Arena& arena, const std::vector<Field>& fields, std::size_t size) : fields_(&fields), size_(size) {
+    BatchMemory(Arena& arena, const std::vector<Field>& fields, std::size_t size)
+        : fields_(&fields), size_(size) {
         places_.resize(fields.size());
         try {
             place(arena);
@@ -65,7 +66,9 @@ class BatchMemory {
     BatchMemory(const BatchMemory&) = delete;
     BatchMemory& operator=(const BatchMemory&) = delete;
 
-    std::byte* data(std::size_t field) const noexcept { return places_[field].block->data + places_[field].offset; }
+    std::byte* data(std::size_t field) const noexcept {
+        return places_[field].block->data + places_[field].offset;
+    }
 
     // Calls `convert` on a capsule for every field: a tuple of what it returns.
     nb::object hand_out(nb::handle convert) {
@@ -125,8 +128,13 @@ class BatchMemory {
             items *= exported->shape[axis];
         }
         DLTensor& t = exported->managed.tensor;
-        t = {data(i), {dl_cpu, 0}, static_cast<std::int32_t>(exported->shape.size()), field.dtype,
-             exported->shape.data(), exported->strides.data(), 0};
+        t = {data(i),
+             {dl_cpu, 0},
+             static_cast<std::int32_t>(exported->shape.size()),
+             field.dtype,
+             exported->shape.data(),
+             exported->strides.data(),
+             0};
         exported->managed.context = exported.get();
         exported->managed.deleter = detail::drop_exported;
         PyObject* const capsule = PyCapsule_New(&exported->managed, dl_capsule, detail::drop_capsule);

@@ -3,7 +3,12 @@
 from importlib.metadata import version as _version
 
 from relive import errors, returns
-from relive.batches import DictReplayBufferSamples, DictRolloutBufferSamples, ReplayBufferSamples, RolloutBufferSamples
+from relive.batches import (
+    DictReplayBufferSamples,
+    DictRolloutBufferSamples,
+    ReplayBufferSamples,
+    RolloutBufferSamples,
+)
 from relive.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 from relive.errors import ReliveError
 from relive.storage import Memory

@@ -1,8 +1,8 @@
 """What callers pass, made into plain arrays of the stored shape and dtype, or into an error that names the fault.
 
-The fast path is in the native core (native/incoming.hpp), which takes arrays that fit as they are; only what it does not
-understand comes here. ``strict`` accepts what has one meaning and loses nothing; otherwise values are broadcast and cast
-exactly as Stable-Baselines3 2.9.2 does, whose assignments are NumPy's.
+The fast path is in the native core (native/incoming.hpp), which takes arrays that fit as they are; only what it does
+not understand comes here. ``strict`` accepts what has one meaning and loses nothing; otherwise values are broadcast
+and cast exactly as Stable-Baselines3 2.9.2 does, whose assignments are NumPy's.
 """
 
 from __future__ import annotations
@@ -56,21 +56,26 @@ def leaf_array(value: Any, leaf: Leaf, leading: tuple[int, ...], strict: bool, *
     return cast(array, leaf.dtype, leaf.path).reshape(shape)
 
 
-def tree_arrays(value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, *, is_action: bool = False) -> tuple[Array, ...]:
+def tree_arrays(
+    value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, *, is_action: bool = False
+) -> tuple[Array, ...]:
     """All leaves of an observation or action."""
     try:
         parts = tree.flatten(value)
     except (KeyError, TypeError) as error:
         name = "action" if is_action else "observation"
         raise ShapeError(f"{name} does not have the parts of {tree.space}: {error}") from error
-    return tuple(leaf_array(part, leaf, leading, strict, is_action=is_action) for part, leaf in zip(parts, tree.leaves, strict=True))
+    return tuple(
+        leaf_array(part, leaf, leading, strict, is_action=is_action)
+        for part, leaf in zip(parts, tree.leaves, strict=True)
+    )
 
 
 def scalars(value: Any, name: str, leading: tuple[int, ...], strict: bool, dtype: type = np.float32) -> Array:
     """Rewards, flags and other single numbers, one for each step and lane: ``leading`` in float32."""
     array = as_array(value, name)
     if not strict:
-        out = np.empty(leading, dtype)
+        out: Array = np.empty(leading, dtype)
         out[...] = array
         return out
     allowed = {leading, leading[:-1]} if leading[-1] == 1 else {leading}
@@ -98,7 +103,9 @@ def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool) -> Arra
     """End flags as float32; only 0 and 1 where ``strict``."""
     array = scalars(value, name, leading, strict)
     if strict and not np.isin(array, (0, 1)).all():
-        raise CastError(f"{name} has the value {array[~np.isin(array, (0, 1))][0]}, expected only 0 and 1 (or booleans)")
+        raise CastError(
+            f"{name} has the value {array[~np.isin(array, (0, 1))][0]}, expected only 0 and 1 (or booleans)"
+        )
     return array
 
 
@@ -106,22 +113,28 @@ def lane_mask(value: Any, lanes: int) -> NDArray[np.bool_]:
     """A mask ``(lanes,)`` of booleans."""
     array = as_array(value, "mask")
     if array.dtype != bool or array.shape != (lanes,):
-        raise ShapeError(f"mask has shape {array.shape} and dtype {array.dtype}, expected ({lanes},) booleans: one per environment")
+        raise ShapeError(
+            f"mask has shape {array.shape} and dtype {array.dtype}, expected ({lanes},) booleans: one per environment"
+        )
     return np.ascontiguousarray(array)
 
 
 def timeouts(infos: Any, lanes: int, strict: bool) -> Array:
     """``info["TimeLimit.truncated"]`` of every environment, ``(lanes,)`` float32.
 
-    Args:
-        infos: a sequence of dicts, one per environment; Gymnasium's dict of arrays; or None.
+    ``infos`` is a sequence of dicts, one per environment; Gymnasium's dict of arrays; or None.
     """
     if infos is None:
         return np.zeros(lanes, np.float32)
     if isinstance(infos, Mapping):
         given = np.asarray(infos.get(TIMEOUT_KEY, False))
         present = np.asarray(infos.get("_" + TIMEOUT_KEY, True))
-        return scalars(np.broadcast_to(np.where(present, given, 0).astype(np.float32), (lanes,)), "infos", (lanes,), False)
+        return scalars(
+            np.broadcast_to(np.where(present, given, 0).astype(np.float32), (lanes,)),
+            "infos",
+            (lanes,),
+            False,
+        )
     if strict and len(infos) != lanes:
         raise ShapeError(f"infos has {len(infos)} entries, expected {lanes}: one per environment (n_envs={lanes})")
     return scalars([info.get(TIMEOUT_KEY, False) for info in infos], "infos", (lanes,), False)
@@ -179,7 +192,11 @@ def _broadcast(array: Array, leaf: Leaf, leading: tuple[int, ...], is_action: bo
 
 
 def _shape_message(name: str, got: tuple[int, ...], expected: tuple[int, ...], leading: tuple[int, ...]) -> str:
-    axes = f"one per environment (n_envs={leading[-1]})" if len(leading) == 1 else f"(steps={leading[0]}, n_envs={leading[1]}, ...)"
+    axes = (
+        f"one per environment (n_envs={leading[-1]})"
+        if len(leading) == 1
+        else f"(steps={leading[0]}, n_envs={leading[1]}, ...)"
+    )
     return f"{name} has shape {got}, expected {expected}: {axes}"
 
 

@@ -29,9 +29,7 @@ def is_large(leaf: Leaf) -> bool:
 def record_dtype(observation: Tree, action: Tree) -> np.dtype[Any]:
     """The record of a step; the fields with the widest alignment come first, so that none needs padding before it."""
     fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]] = [
-        (leaf.path, leaf.dtype, leaf.shape)
-        for leaf in (*observation.leaves, *action.leaves)
-        if not is_large(leaf)
+        (leaf.path, leaf.dtype, leaf.shape) for leaf in (*observation.leaves, *action.leaves) if not is_large(leaf)
     ]
     fields += [(name, np.dtype(np.float32), ()) for name in (REWARD, DONE, TIMEOUT)]
     fields += [(LINK, np.dtype(np.int32), ()), (FLAGS, np.dtype(np.uint8), ())]

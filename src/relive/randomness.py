@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,16 @@ from numpy.typing import NDArray
 
 from relive import _native
 
+# NumPy has it since 1.24, but its own stubs do not know it.
+_global_bit_generator: Callable[[], Any] = getattr(np.random, "get_bit_generator")  # noqa: B009
+
 
 class Stream:
     """A source of draws: NumPy's global generator for ``seed=None``, else a private one.
 
-    The global generator is asked for at every draw, since ``numpy.random.set_bit_generator`` can swap it; with it, draws
-    are those of the seed module after the same ``numpy.random.seed``. A private generator is pickled with its state.
+    The global generator is asked for at every draw, since ``numpy.random.set_bit_generator`` can swap it; with it,
+    draws are those of the seed module after the same ``numpy.random.seed``. A private generator is pickled with its
+    state.
 
     Args:
         seed: None, an int from 0 on, or a ``numpy.random.Generator``, which is then shared with the caller.
@@ -27,7 +32,7 @@ class Stream:
 
     def bit_generator(self) -> Any:
         """The NumPy ``BitGenerator`` to draw from, under its ``lock``."""
-        return np.random.get_bit_generator() if self.generator is None else self.generator.bit_generator
+        return _global_bit_generator() if self.generator is None else self.generator.bit_generator
 
     def below(self, bound: int, size: int) -> NDArray[np.int64]:
         """``size`` integers in ``[0, bound)``: the draws of ``numpy.random.randint(0, bound, size)``."""

@@ -26,8 +26,9 @@ def gae(
     """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438).
 
     ``A[t] = delta[t] + gamma * gae_lambda * goes_on[t] * A[t + 1]`` with
-    ``delta[t] = rewards[t] + gamma * goes_on[t] * values[t + 1] - values[t]``, where ``goes_on[t]`` is 0 if step ``t`` ended
-    its episode. The float32 operations are those of Stable-Baselines3 in their order: every bit of the result is the same.
+    ``delta[t] = rewards[t] + gamma * goes_on[t] * values[t + 1] - values[t]``, where ``goes_on[t]`` is 0 if step
+    ``t`` ended its episode. The float32 operations are those of Stable-Baselines3 in their order: every bit of the
+    result is the same.
 
     Args:
         rewards: ``(steps, n_envs)`` float32.

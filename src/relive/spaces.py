@@ -7,7 +7,7 @@ are escaped, so that no two leaves share a name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -46,7 +46,7 @@ class Tree:
         is_leaf: the space itself is one leaf; its value is then not nested at all.
     """
 
-    def __init__(self, space: spaces.Space[Any], leaves: Sequence[Leaf]) -> None:
+    def __init__(self, space: spaces.Space[Any], leaves: Iterable[Leaf]) -> None:
         self.space = space
         self.leaves = tuple(leaves)
         self.is_leaf = not isinstance(space, spaces.Dict | spaces.Tuple)

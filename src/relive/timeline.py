@@ -65,7 +65,9 @@ class Timeline:
         self._slot_bytes = sum(leaf.nbytes for leaf in observation.leaves)
         self._chunk_slots = self._slots_per_chunk()
         self._finals: list[list[Array]] = []
-        offsets = [self._offset(name) for name in (layout.REWARD, layout.DONE, layout.TIMEOUT, layout.LINK, layout.FLAGS)]
+        offsets = [
+            self._offset(name) for name in (layout.REWARD, layout.DONE, layout.TIMEOUT, layout.LINK, layout.FLAGS)
+        ]
         self.core = _native.Core(
             rows=rows,
             lanes=lanes,
@@ -131,7 +133,8 @@ class Timeline:
     def view(self, path: str) -> Array:
         """The stored array of a leaf or field, ``(rows, lanes, *shape)``: writable, not a copy."""
         array = self._large[path] if path in self._large else self._records[path]
-        return array.swapaxes(0, 1)
+        view: Array = array.swapaxes(0, 1)
+        return view
 
     def successors(self, index: int, rows: NDArray[np.int64], lanes: NDArray[np.int64]) -> Array:
         """Leaf ``index`` of what was seen after the steps at these places: ``(n, *shape)`` for ``(n,)`` each."""
@@ -179,7 +182,11 @@ class Timeline:
             large = [np.empty((self.lanes, rows, *array.shape[2:]), array.dtype) for array in apart]
             finals = [np.empty((slots, *leaf.shape), leaf.dtype) for leaf in self.observation.leaves]
             lanes = self.core.snapshot(
-                rows, slots, _as_bytes(records), [_as_bytes(array) for array in large], [_as_bytes(array) for array in finals]
+                rows,
+                slots,
+                _as_bytes(records),
+                [_as_bytes(array) for array in large],
+                [_as_bytes(array) for array in finals],
             )
             if lanes is not None:  # else steps were added since `used`
                 break

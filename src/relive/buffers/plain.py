@@ -36,7 +36,9 @@ def add(buffer: ReplayBuffer, obs: Any, next_obs: Any, action: Any, reward: Any,
     buffer.pos = (row + 1) % buffer.buffer_size
 
 
-def get_samples(buffer: ReplayBuffer, rows: NDArray[np.int64], lanes: NDArray[np.int64], env: Any) -> ReplayBufferSamples:
+def get_samples(
+    buffer: ReplayBuffer, rows: NDArray[np.int64], lanes: NDArray[np.int64], env: Any
+) -> ReplayBufferSamples:
     """The transitions at these places."""
     dones = buffer.dones[rows, lanes]
     if "timeouts" in buffer.__dict__:

@@ -12,19 +12,19 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from relive import inputs
-from relive.batches import DictReplayBufferSamples, ReplayBufferSamples, TensorTree
 from relive.buffers import plain
 from relive.buffers.base import BaseBuffer
 from relive.buffers.memory_check import warn_if_too_large
 from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
 from relive.errors import EmptyBufferError, WrongSpaceError
+from relive.intake import append_converted, parts, read_ends
 from relive.randomness import Stream
 from relive.spaces import DTypes, action_tree, check_dtypes, narrow_action_dtype, observation_tree
 from relive.storage import Memory
 from relive.tensors import Uploader, from_capsule
 from relive.timeline import Bytes, Timeline
-
-Samples = ReplayBufferSamples | DictReplayBufferSamples
+from relive.views import transition
+from relive.views.transition import Samples
 
 
 class ReplayBuffer(BaseBuffer):
@@ -44,7 +44,8 @@ class ReplayBuffer(BaseBuffer):
         optimize_memory_usage: accepted and recorded; one copy of an observation is all there ever is.
         handle_timeout_termination: a step whose info says ``TimeLimit.truncated``, or that is added as truncated, does
             not count as terminated when drawn.
-        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}`` or ``{"observation/camera": np.uint8}``.
+        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}`` or ``{"observation/camera":
+            np.uint8}``.
         validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
             Stable-Baselines3 does.
         seed: None draws from NumPy's global generator as the seed module does; an int or a ``numpy.random.Generator``
@@ -70,8 +71,8 @@ class ReplayBuffer(BaseBuffer):
     rewards = Field("reward")
     dones = Field("done")
     timeouts = Field("timeout")
-    pos = Position()  # type: ignore[assignment]
-    full = Full()  # type: ignore[assignment]
+    pos = Position()
+    full = Full()
 
     # Whether draws need not go through methods that a subclass has overridden.
     _draws_natively = True
@@ -145,34 +146,34 @@ class ReplayBuffer(BaseBuffer):
             ShapeError, CastError, NaNRewardError: what came does not fit (``validate="strict"``); nothing was stored.
         """
         if "_timeline" not in self.__dict__:
-            return plain.add(self, obs, next_obs, action, reward, done, infos)
+            plain.add(self, obs, next_obs, action, reward, done, infos)
+            return
         timeline = self._timeline
-        words = terminated is not None or truncated is not None
-        if words:
-            first, second, infos = self._gymnasium_words(done, infos, terminated, truncated, (self.n_envs,))
-        else:
-            if done is None:
-                raise TypeError("add got neither done nor terminated, expected to be told whether the episode ended")
-            first, second = done, None
-            if not self.handle_timeout_termination:
-                infos = None
-        fits = timeline.append(
-            obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, obs),
-            next_obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, next_obs),
-            action if timeline.action.is_leaf else self._try_flatten(timeline.action, action),
-            reward,
-            first,
-            second,
-            words,
+        strict = self.validate == "strict"
+        ends = read_ends(
+            done,
             infos,
+            terminated,
+            truncated,
+            (self.n_envs,),
+            time_limits=self.handle_timeout_termination,
+            strict=strict,
+        )
+        observation = timeline.observation
+        fits = timeline.append(
+            obs if observation.is_leaf else parts(observation, obs),
+            next_obs if observation.is_leaf else parts(observation, next_obs),
+            action if timeline.action.is_leaf else parts(timeline.action, action),
+            reward,
+            *ends,
             mask,
-            self.validate == "strict",
+            strict,
             -1,
         )
         if not fits:
-            self._append_converted(obs, next_obs, action, reward, first, second, words, infos, mask, None)
+            append_converted(timeline, obs, next_obs, action, reward, ends, mask, steps=None, strict=strict)
 
-    def extend(  # type: ignore[override]
+    def extend(
         self,
         obs: Any,
         next_obs: Any,
@@ -203,34 +204,30 @@ class ReplayBuffer(BaseBuffer):
             self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
             return
         timeline = self._timeline
+        strict = self.validate == "strict"
         steps = inputs.length(obs, timeline.observation)
-        words = terminated is not None or truncated is not None
-        if words:
-            first, second, infos = self._gymnasium_words(done, infos, terminated, truncated, (steps, self.n_envs))
-        else:
-            if done is None:
-                raise TypeError("extend got neither done nor terminated, expected to be told whether the episodes ended")
-            first, second = done, None
-            if not self.handle_timeout_termination:
-                infos = None
-        fits = timeline.append(
-            obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, obs),
-            next_obs if timeline.observation.is_leaf else self._try_flatten(timeline.observation, next_obs),
-            action if timeline.action.is_leaf else self._try_flatten(timeline.action, action),
-            reward,
-            first,
-            second,
-            words,
+        ends = read_ends(
+            done,
             infos,
+            terminated,
+            truncated,
+            (steps, self.n_envs),
+            time_limits=self.handle_timeout_termination,
+            strict=strict,
+        )
+        fits = timeline.append(
+            parts(timeline.observation, obs),
+            parts(timeline.observation, next_obs),
+            parts(timeline.action, action),
+            reward,
+            *ends,
             None,
-            self.validate == "strict",
+            strict,
             steps,
         )
-        if fits:
-            return
-        if self.validate == "strict":
-            self._append_converted(obs, next_obs, action, reward, first, second, words, infos, None, steps)
-        else:
+        if not fits and strict:
+            append_converted(timeline, obs, next_obs, action, reward, ends, None, steps=steps, strict=strict)
+        elif not fits:
             self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
 
     def interrupt(self, envs: int | Sequence[int] | None = None) -> None:
@@ -267,14 +264,15 @@ class ReplayBuffer(BaseBuffer):
 
         Args:
             batch_size: how many.
-            env: a `VecNormalize`, or anything with ``normalize_obs`` and ``normalize_reward``: observations and rewards of
-                the batch are normalised (rewards to float32); what is stored stays as it is.
+            env: a `VecNormalize`, or anything with ``normalize_obs`` and ``normalize_reward``: observations and
+                rewards of the batch are normalised (rewards to float32); what is stored stays as it is.
 
         Raises:
             EmptyBufferError: nothing was added yet.
         """
         if not self._draws_natively or "_timeline" not in self.__dict__:
-            self._check_not_empty()
+            if self.num_transitions == 0:
+                raise self._is_empty()
             samples: Samples = super().sample(batch_size, env=env)
             return samples
         size = operator.index(batch_size)
@@ -284,7 +282,7 @@ class ReplayBuffer(BaseBuffer):
         with bits.lock:
             fields = self._timeline.core.sample(size, bits.capsule, from_capsule)
         if fields is None:
-            self._check_not_empty()
+            raise self._is_empty()
         return self._batch(fields, env)
 
     def transitions(self, handles: ArrayLike, env: Any = None) -> Samples:
@@ -390,7 +388,8 @@ class ReplayBuffer(BaseBuffer):
         capacity = self.buffer_size * self.n_envs
         return (
             f"{type(self).__name__}({self.num_transitions:,} of {capacity:,} transitions, n_envs={self.n_envs}, "
-            f"observation={self.obs_shape}, action={self.action_dim}, {self.nbytes.touched / 1e6:,.1f} MB, device={self.device})"
+            f"observation={self.obs_shape}, action={self.action_dim}, "
+            f"{self.nbytes.touched / 1e6:,.1f} MB, device={self.device})"
         )
 
     # Inside --------------------------------------------------------------------------------------------------------
@@ -405,104 +404,36 @@ class ReplayBuffer(BaseBuffer):
         return self._batch(self._timeline.core.transitions_at(rows, lanes, from_capsule), env)
 
     def _batch(self, fields: Sequence[torch.Tensor], env: Any) -> Samples:
-        """Fields of the core as the named tuple that the caller gets."""
+        """Fields of the core, normalised and on their device, as the named tuple that the caller gets."""
         if env is not None:
-            return self._normalised_batch(fields, env)
-        if self._device.type != "cpu":
+            fields = [self.to_torch(array) for array in self._normalised(fields, env)]
+        elif self._device.type != "cpu":
             fields = Uploader(self._device).upload(fields)
-        timeline = self._timeline
-        if timeline.observation.is_leaf and timeline.action.is_leaf:
-            return ReplayBufferSamples(*fields)
-        return self._named(*self._split(fields))
+        return transition.batch(self._timeline, fields)
 
-    def _normalised_batch(self, fields: Sequence[torch.Tensor], env: Any) -> Samples:
-        observation = self._timeline.observation
-        obs, action, next_obs, dones, rewards = self._split([field.numpy() for field in fields])
-        next_parts = observation.flatten(self._normalize_obs(next_obs, env))
-        parts = observation.flatten(self._normalize_obs(obs, env))
-        action_parts = self._timeline.action.flatten(action)
-        arrays = (*parts, *action_parts, *next_parts, dones, self._normalize_reward(rewards, env))
-        return self._named(*self._split([self.to_torch(array) for array in arrays]))
+    def _normalised(self, fields: Sequence[torch.Tensor], env: Any) -> tuple[NDArray[Any], ...]:
+        arrays = [field.numpy() for field in fields]
+        obs, action, next_obs, dones, rewards = transition.split(self._timeline, arrays)
+        next_obs, obs = self._normalize_obs(next_obs, env), self._normalize_obs(obs, env)
+        return transition.join(self._timeline, obs, action, next_obs, dones, self._normalize_reward(rewards, env))
 
-    def _split(self, fields: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
-        """Observation, action, next observation, dones, rewards."""
-        observation, action = self._timeline.observation, self._timeline.action
-        first = len(observation.leaves)
-        second = first + len(action.leaves)
-        return (
-            observation.unflatten(fields[:first]),
-            action.unflatten(fields[first:second]),
-            observation.unflatten(fields[second : second + first]),
-            fields[-2],
-            fields[-1],
+    def _is_empty(self) -> EmptyBufferError:
+        name = type(self).__name__
+        return EmptyBufferError(
+            f"sample from an empty {name}: it holds 0 transitions, expected 1 or more; add steps first"
         )
 
-    def _named(self, obs: TensorTree, action: TensorTree, next_obs: TensorTree, dones: Any, rewards: Any) -> Samples:
-        if isinstance(self.observation_space, spaces.Dict):
-            return DictReplayBufferSamples(obs, action, next_obs, dones, rewards)
-        return ReplayBufferSamples(obs, action, next_obs, dones, rewards)
-
-    def _check_not_empty(self) -> None:
-        if self.num_transitions == 0:
-            raise EmptyBufferError("sample from an empty buffer: it holds 0 transitions, expected at least 1; add steps first")
-
-    def _gymnasium_words(
-        self, done: Any, infos: Any, terminated: Any, truncated: Any, shape: tuple[int, ...]
-    ) -> tuple[Any, Any, Any]:
-        """(first, second, infos) for the core."""
-        if done is not None or infos is not None:
-            raise TypeError("got done or infos beside terminated or truncated, expected one form or the other")
-        nothing = np.zeros(shape, bool)
-        terminated = nothing if terminated is None else terminated
-        truncated = nothing if truncated is None else truncated
-        if self.handle_timeout_termination:
-            return terminated, truncated, None
-        # As in the seed, a truncation then is an end like any other.
-        strict = self.validate == "strict"
-        ended = inputs.flags(terminated, "terminated", shape, strict) + inputs.flags(truncated, "truncated", shape, strict)
-        return ended > 0, nothing, None
-
-    @staticmethod
-    def _try_flatten(tree: Any, value: Any) -> Any:
-        """The parts of a nested value, or None, which the core does not take, where it has others."""
-        try:
-            return tree.flatten(value)
-        except (KeyError, TypeError):
-            return None
-
-    def _append_converted(
-        self, obs: Any, next_obs: Any, action: Any, reward: Any, first: Any, second: Any, words: bool, infos: Any, mask: Any, steps: int | None
+    def _extend_by_add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Any,
+        reward: Any,
+        done: Any,
+        infos: Any,
+        terminated: Any,
+        truncated: Any,
     ) -> None:
-        """What the core did not understand, as arrays that it does, or an error."""
-        timeline, strict, lanes = self._timeline, self.validate == "strict", self.n_envs
-        leading = (lanes,) if steps is None else (steps, lanes)
-        names = ("terminated", "truncated") if words else ("done", "timeout")
-        active = None if mask is None else inputs.lane_mask(mask, lanes)
-        if second is not None:
-            ends = inputs.flags(second, names[1], leading, strict)
-        elif steps is None:
-            ends = inputs.timeouts(infos, lanes, strict)
-        else:
-            ends = inputs.many_timeouts(infos, steps, lanes, strict)
-        observation = inputs.tree_arrays(obs, timeline.observation, leading, strict)
-        successor = inputs.tree_arrays(next_obs, timeline.observation, leading, strict)
-        actions = inputs.tree_arrays(action, timeline.action, leading, strict, is_action=True)
-        stored = timeline.append(
-            _for_core(observation, timeline.observation.is_leaf),
-            _for_core(successor, timeline.observation.is_leaf),
-            _for_core(actions, timeline.action.is_leaf),
-            inputs.rewards(reward, leading, strict, active),
-            inputs.flags(first, names[0], leading, strict),
-            ends,
-            words,
-            None,
-            active,
-            False,  # checked above
-            -1 if steps is None else steps,
-        )
-        assert stored, "converted arrays are what the core takes"
-
-    def _extend_by_add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, terminated: Any, truncated: Any) -> None:
         if terminated is None and truncated is None:
             given = [argument for argument in (obs, next_obs, action, reward, done, infos) if argument is not None]
             super().extend(*given)
@@ -540,8 +471,3 @@ class DictReplayBuffer(ReplayBuffer):
                 f"got {type(observation_space).__name__}, use ReplayBuffer for it"
             )
         super().__init__(buffer_size, observation_space, *args, **kwargs)
-
-
-def _for_core(arrays: Sequence[NDArray[Any]], is_leaf: bool) -> Any:
-    contiguous = tuple(np.require(array, requirements=["C", "W"]) for array in arrays)
-    return contiguous[0] if is_leaf else contiguous

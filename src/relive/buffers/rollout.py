@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from relive import _native, inputs
 from relive.batches import DictRolloutBufferSamples, RolloutBufferSamples
 from relive.buffers.base import BaseBuffer
-from relive.errors import FinalValueError, RolloutFullError, RolloutNotFullError, ShapeError, WrongSpaceError
+from relive.buffers.rollout_ends import RolloutEnds
+from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError, WrongSpaceError
 from relive.randomness import Stream
 from relive.returns import gae
-from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
+from relive.spaces import DTypes, action_tree, check_dtypes, observation_tree
 
 Array = NDArray[Any]
 Samples = RolloutBufferSamples | DictRolloutBufferSamples
@@ -28,9 +29,9 @@ _EXACT_IN_FLOAT32 = 1 << 24
 class RolloutBuffer(BaseBuffer):
     """``buffer_size`` steps of ``n_envs`` environments, for on-policy learners.
 
-    The contract is that of Stable-Baselines3 2.9.2, bit for bit: advantages, returns, and the minibatches after the same
-    ``numpy.random.seed``. The arrays are ordinary attributes, time-major ``(buffer_size, n_envs, ...)``, and stay so when
-    minibatches are drawn. Minibatch indices count environment by environment, as the seed's do.
+    The contract is that of Stable-Baselines3 2.9.2, bit for bit: advantages, returns, and the minibatches after the
+    same ``numpy.random.seed``. The arrays are ordinary attributes, time-major ``(buffer_size, n_envs, ...)``, and
+    stay so when minibatches are drawn. Minibatch indices count environment by environment, as the seed's do.
 
     Args:
         buffer_size: steps per environment.
@@ -106,17 +107,20 @@ class RolloutBuffer(BaseBuffer):
         old = self.__dict__.get("observations")
         old_parts = self._parts(old)
         self.observations = self._observation.unflatten(
-            [_zeroed(part, (*rows, *leaf.shape), leaf.dtype) for part, leaf in zip(old_parts, self._observation.leaves, strict=True)]
+            [
+                _zeroed(part, (*rows, *leaf.shape), leaf.dtype)
+                for part, leaf in zip(old_parts, self._observation.leaves, strict=True)
+            ]
         )
         action = self._action.leaves[0]
         self.actions = _zeroed(self.__dict__.get("actions"), (*rows, *action.shape), action.dtype)
         for name in ("rewards", "returns", "episode_starts", "values", "log_probs", "advantages"):
             setattr(self, name, _zeroed(self.__dict__.get(name), rows, np.dtype(np.float32)))
         self.generator_ready = False
-        self._ends = _Ends(*rows)
+        self._ends = RolloutEnds(*rows)
         super().reset()
 
-    def add(  # type: ignore[override]
+    def add(
         self,
         obs: Any,
         action: Any,
@@ -145,11 +149,11 @@ class RolloutBuffer(BaseBuffer):
             log_prob: ``(n_envs,)``: of ``action`` under the policy that took it.
             terminated: ``(n_envs,)`` flags: the environment reached a terminal state; this wins over ``truncated``.
             truncated: ``(n_envs,)`` flags: the episode was cut.
-            final_value: ``(n_envs,)``: of the last observation, read where truncated. It may be missing where the next step
-                of the environment is masked out (Gymnasium's NEXT_STEP autoreset: its ``obs`` is that observation, so
-                its ``value`` is used), and in the last step (``last_values`` is used).
-            mask: ``(n_envs,)`` booleans, False where this is no step (the reset row of NEXT_STEP autoreset): it is left out
-                of minibatches.
+            final_value: ``(n_envs,)``: of the last observation, read where truncated. It may be missing where the
+                next step of the environment is masked out (Gymnasium's NEXT_STEP autoreset: its ``obs`` is that
+                observation, so its ``value`` is used), and in the last step (``last_values`` is used).
+            mask: ``(n_envs,)`` booleans, False where this is no step (the reset row of NEXT_STEP autoreset): it is
+                left out of minibatches.
 
         Raises:
             RolloutFullError: ``buffer_size`` steps are there already.
@@ -174,7 +178,11 @@ class RolloutBuffer(BaseBuffer):
                 row,
                 inputs.flags(nothing if terminated is None else terminated, "terminated", lanes, strict) > 0,
                 inputs.flags(nothing if truncated is None else truncated, "truncated", lanes, strict) > 0,
-                None if final_value is None else inputs.scalars(inputs.as_array(final_value, "final_value").reshape(-1), "final_value", lanes, strict),
+                None
+                if final_value is None
+                else inputs.scalars(
+                    inputs.as_array(final_value, "final_value").reshape(-1), "final_value", lanes, strict
+                ),
             )
         elif final_value is not None:
             raise TypeError("add got final_value without truncated, expected to be told which steps were truncated")
@@ -211,7 +219,8 @@ class RolloutBuffer(BaseBuffer):
             )
         last = inputs.scalars(inputs.as_array(last_values, "last_values").reshape(-1), "last_values", lanes, True)
         rewards, values, starts = (
-            np.ascontiguousarray(array[:steps], np.float32) for array in (self.rewards, self.values, self.episode_starts)
+            np.ascontiguousarray(array[:steps], np.float32)
+            for array in (self.rewards, self.values, self.episode_starts)
         )
         if self._ends.known:
             rewards = self._ends.bootstrapped(rewards, values, last, self.gamma)
@@ -219,7 +228,9 @@ class RolloutBuffer(BaseBuffer):
             done = self._ends.ended[steps - 1].astype(np.float32)
         else:
             if dones is None:
-                raise TypeError("compute_returns_and_advantage got no dones, expected flags: steps were added without terminated")
+                raise TypeError(
+                    "compute_returns_and_advantage got no dones, expected flags: steps were added without terminated"
+                )
             done = inputs.scalars(inputs.as_array(dones, "dones").astype(np.float32), "dones", lanes, False)
         out = (np.empty_like(values), np.empty_like(values))
         advantages, returns = gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
@@ -246,7 +257,8 @@ class RolloutBuffer(BaseBuffer):
         """
         if not self.full and not (partial and self.pos > 0):
             raise RolloutNotFullError(
-                f"get from a rollout of {self.pos} steps per environment, expected {self.buffer_size}; add the rest, or use partial=True"
+                f"get from a rollout of {self.pos} steps per environment, expected {self.buffer_size}; "
+                "add the rest, or use partial=True"
                 if self.pos
                 else "get from an empty rollout; add steps first"
             )
@@ -287,7 +299,9 @@ class RolloutBuffer(BaseBuffer):
 
     def _flatten_for_subclass(self) -> None:
         """What the seed does to the arrays before it draws, for subclasses that read them in their `_get_samples`."""
-        self.observations = self._observation.unflatten([self.swap_and_flatten(part) for part in self._parts(self.observations)])
+        self.observations = self._observation.unflatten(
+            [self.swap_and_flatten(part) for part in self._parts(self.observations)]
+        )
         for name in ("actions", "values", "log_probs", "advantages", "returns"):
             setattr(self, name, self.swap_and_flatten(getattr(self, name)))
         self.generator_ready = True
@@ -326,66 +340,6 @@ class DictRolloutBuffer(RolloutBuffer):
                 f"got {type(observation_space).__name__}, use RolloutBuffer for it"
             )
         super().__init__(buffer_size, observation_space, *args, **kwargs)
-
-
-class _Ends:
-    """How the steps of a rollout ended, where they were added with ``terminated`` and ``truncated``, and which are steps.
-
-    Attributes:
-        ended: ``(steps, n_envs)``: the episode ended there, either way.
-        bootstraps: ``(steps, n_envs)``: it was cut, so the value of the last observation counts.
-        final_values: ``(steps, n_envs)``: that value, NaN where it is not known (yet).
-        valid: ``(steps, n_envs)``: False for rows that are no steps.
-        known: steps were added in this form.
-    """
-
-    def __init__(self, steps: int, n_envs: int) -> None:
-        self.ended = np.zeros((steps, n_envs), bool)
-        self.bootstraps = np.zeros((steps, n_envs), bool)
-        self.final_values = np.zeros((steps, n_envs), np.float32)
-        self.valid = np.ones((steps, n_envs), bool)
-        self.known = False
-
-    def check(self, row: int, active: Array | None) -> None:
-        """Refuses a step after a truncated one whose final value is not known and will not become known."""
-        if row == 0 or not self.known:
-            return
-        lacking = self.bootstraps[row - 1] & np.isnan(self.final_values[row - 1])
-        lacking &= True if active is None else active
-        if lacking.any():
-            env = int(np.flatnonzero(lacking)[0])
-            raise FinalValueError(
-                f"step {row - 1} of environment {env} was truncated and has no final_value, expected the value of its last "
-                "observation; pass it with the step, or mask out the reset row that follows (mask=)"
-            )
-
-    def set(self, row: int, terminated: Array, truncated: Array, final_value: Array | None) -> None:
-        self._same_form(row, True)
-        self.ended[row] = terminated | truncated
-        self.bootstraps[row] = truncated & ~terminated
-        self.final_values[row] = np.where(self.bootstraps[row], np.nan if final_value is None else final_value, 0)
-
-    def set_seed_form(self, row: int) -> None:
-        self._same_form(row, False)
-
-    def _same_form(self, row: int, known: bool) -> None:
-        if row > 0 and known != self.known:
-            raise TypeError("add got terminated and truncated for some steps of this rollout only, expected one form for all")
-        self.known = known
-
-    def starts(self, steps: int) -> NDArray[np.float32]:
-        """Episode starts as the ends say them."""
-        out = np.zeros((steps, self.ended.shape[1]), np.float32)
-        out[1:] = self.ended[: steps - 1]
-        return out
-
-    def bootstrapped(self, rewards: Array, values: Array, last_values: Array, gamma: float) -> Array:
-        """Rewards with the discounted value of the last observation added where an episode was cut."""
-        steps = len(rewards)
-        final = self.final_values[:steps]
-        after = np.concatenate([values[1:], last_values[None]])  # NEXT_STEP autoreset: the reset row holds the value
-        final = np.where(np.isnan(final), after, final)
-        return np.where(self.bootstraps[:steps], rewards + np.float32(gamma) * final, rewards).astype(np.float32)
 
 
 def _zeroed(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""The array attributes of a replay buffer: ``buffer.observations``, ``buffer.rewards``, …
+"""The array attributes of a replay buffer: ``buffer.observations``, ``buffer.rewards`` and their like.
 
 Each is a data descriptor over the timeline. Reading gives a real, writable NumPy array ``(rows, n_envs, ...)`` over the
 stored memory, or a `DerivedArray`; assigning writes the whole. A subclass that skips `ReplayBuffer.__init__` has no
@@ -7,12 +7,14 @@ timeline; its attributes then are plain ones and hold whatever it assigns (SB3.m
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
+from relive.errors import LanesDifferError
 from relive.spaces import Leaf, Tree
 from relive.timeline import Timeline
 from relive.views import successors
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from relive.buffers.replay import ReplayBuffer
 
 
-class _Attribute:
+class _Attribute(ABC):
     """An attribute that falls back to a plain one where the buffer has no timeline."""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -32,7 +34,7 @@ class _Attribute:
             return self
         timeline: Timeline | None = buffer.__dict__.get("_timeline")
         if timeline is not None:
-            return self.read(timeline)
+            return self._read(timeline)
         try:
             return buffer.__dict__[self.name]
         except KeyError:
@@ -43,13 +45,13 @@ class _Attribute:
         if timeline is None:
             buffer.__dict__[self.name] = value
         else:
-            self.write(timeline, value)
+            self._write(timeline, value)
 
-    def read(self, timeline: Timeline) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, timeline: Timeline) -> Any: ...
 
-    def write(self, timeline: Timeline, value: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, timeline: Timeline, value: Any) -> None: ...
 
 
 class Field(_Attribute):
@@ -58,10 +60,10 @@ class Field(_Attribute):
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def read(self, timeline: Timeline) -> Any:
+    def _read(self, timeline: Timeline) -> Any:
         return timeline.view(self.path)
 
-    def write(self, timeline: Timeline, value: Any) -> None:
+    def _write(self, timeline: Timeline, value: Any) -> None:
         timeline.view(self.path)[...] = value
 
 
@@ -84,28 +86,28 @@ class LeafDict(dict[Any, Any]):
 class _Leaves(_Attribute):
     """Arrays of a tree of leaves, nested as the space is."""
 
-    def tree(self, timeline: Timeline) -> Tree:
-        raise NotImplementedError
+    @abstractmethod
+    def _tree(self, timeline: Timeline) -> Tree: ...
 
-    def read_leaf(self, timeline: Timeline, index: int) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _read_leaf(self, timeline: Timeline, index: int) -> Any: ...
 
-    def write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
+    @abstractmethod
+    def _write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
         """Writes some leaves whole, ``(rows, lanes, *shape)`` in the stored dtype."""
-        raise NotImplementedError
 
-    def read(self, timeline: Timeline) -> Any:
-        tree = self.tree(timeline)
+    def _read(self, timeline: Timeline) -> Any:
+        tree = self._tree(timeline)
         return self._nest(timeline, tree.space, iter(range(len(tree.leaves))))
 
-    def write(self, timeline: Timeline, value: Any) -> None:
-        self._write_parts(timeline, value, self.tree(timeline), range(len(self.tree(timeline).leaves)))
+    def _write(self, timeline: Timeline, value: Any) -> None:
+        self._write_parts(timeline, value, self._tree(timeline), range(len(self._tree(timeline).leaves)))
 
     def _nest(self, timeline: Timeline, space: spaces.Space[Any], indices: Iterator[int]) -> Any:
         if isinstance(space, spaces.Tuple):
             return tuple(self._nest(timeline, child, indices) for child in space.spaces)
         if not isinstance(space, spaces.Dict):
-            return self.read_leaf(timeline, next(indices))
+            return self._read_leaf(timeline, next(indices))
         below: dict[Any, range] = {}
         arrays = {}
         for key, child in space.spaces.items():
@@ -122,21 +124,21 @@ class _Leaves(_Attribute):
         return LeafDict(arrays, assign)
 
     def _write_parts(self, timeline: Timeline, value: Any, tree: Tree, indices: range) -> None:
-        leaves = self.tree(timeline).leaves
+        leaves = self._tree(timeline).leaves
         parts = dict(zip(indices, tree.flatten(value), strict=True))
-        self.write_leaves(timeline, {i: _whole(part, leaves[i], timeline) for i, part in parts.items()})
+        self._write_leaves(timeline, {i: _whole(part, leaves[i], timeline) for i, part in parts.items()})
 
 
 class Observations(_Leaves):
     """What was seen before each step. Assigning leaves the next observations as they are."""
 
-    def tree(self, timeline: Timeline) -> Tree:
+    def _tree(self, timeline: Timeline) -> Tree:
         return timeline.observation
 
-    def read_leaf(self, timeline: Timeline, index: int) -> Any:
+    def _read_leaf(self, timeline: Timeline, index: int) -> Any:
         return timeline.view(timeline.observation.leaves[index].path)
 
-    def write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
+    def _write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
         for index, value in values.items():
             timeline.assign_observation(index, value)
 
@@ -144,13 +146,13 @@ class Observations(_Leaves):
 class NextObservations(_Leaves):
     """What was seen after each step: derived. Assigning finds out anew which successors need to be kept apart."""
 
-    def tree(self, timeline: Timeline) -> Tree:
+    def _tree(self, timeline: Timeline) -> Tree:
         return timeline.observation
 
-    def read_leaf(self, timeline: Timeline, index: int) -> Any:
+    def _read_leaf(self, timeline: Timeline, index: int) -> Any:
         return successors(timeline, index)
 
-    def write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
+    def _write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
         every = range(len(timeline.observation.leaves))
         timeline.assign_successors([values[i] if i in values else np.asarray(successors(timeline, i)) for i in every])
 
@@ -158,13 +160,13 @@ class NextObservations(_Leaves):
 class Actions(_Leaves):
     """Actions, flattened to one axis."""
 
-    def tree(self, timeline: Timeline) -> Tree:
+    def _tree(self, timeline: Timeline) -> Tree:
         return timeline.action
 
-    def read_leaf(self, timeline: Timeline, index: int) -> Any:
+    def _read_leaf(self, timeline: Timeline, index: int) -> Any:
         return timeline.view(timeline.action.leaves[index].path)
 
-    def write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
+    def _write_leaves(self, timeline: Timeline, values: dict[int, Any]) -> None:
         for index, value in values.items():
             timeline.view(timeline.action.leaves[index].path)[...] = value
 
@@ -172,10 +174,10 @@ class Actions(_Leaves):
 class Position(_Attribute):
     """``pos``: the row written next. Setting it declares the rows before it written."""
 
-    def read(self, timeline: Timeline) -> int:
+    def _read(self, timeline: Timeline) -> int:
         return lockstep(timeline, self.name)[0]
 
-    def write(self, timeline: Timeline, value: int) -> None:
+    def _write(self, timeline: Timeline, value: int) -> None:
         _, count = lockstep(timeline, self.name)
         timeline.declare(value, timeline.rows if count == timeline.rows else value)
 
@@ -183,10 +185,10 @@ class Position(_Attribute):
 class Full(_Attribute):
     """``full``: every row is written. Setting it declares so; clearing it keeps the rows before ``pos``."""
 
-    def read(self, timeline: Timeline) -> bool:
+    def _read(self, timeline: Timeline) -> bool:
         return lockstep(timeline, self.name)[1] == timeline.rows
 
-    def write(self, timeline: Timeline, value: bool) -> None:
+    def _write(self, timeline: Timeline, value: bool) -> None:
         position, count = lockstep(timeline, self.name)
         if bool(value) != (count == timeline.rows):
             timeline.declare(position, timeline.rows if value else position)
@@ -200,9 +202,9 @@ def lockstep(timeline: Timeline, name: str) -> tuple[int, int]:
     """
     position, count = timeline.core.common()
     if position < 0:
-        from relive.errors import LanesDifferError
-
-        raise LanesDifferError(f"{name} has no single value: the lanes hold {timeline.lane_sizes().tolist()} steps; ask lane_sizes")
+        raise LanesDifferError(
+            f"{name} has no single value: the lanes hold {timeline.lane_sizes().tolist()} steps; ask lane_sizes"
+        )
     return position, count
 
 

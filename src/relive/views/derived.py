@@ -21,7 +21,9 @@ class DerivedArray:
     It indexes as a NumPy array does and turns into one with ``np.asarray``; what comes out is always a copy.
     """
 
-    def __init__(self, gather: Gather, rows: int, lanes: int, item_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, gather: Gather, rows: int, lanes: int, item_shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
         self._gather = gather
         self._rows = rows
         self._lanes = lanes
@@ -55,7 +57,11 @@ class DerivedArray:
         parts = key if isinstance(key, tuple) else (key,)
         if _is_plain(parts) and len(parts) <= 2:
             return self._places(parts)
-        if len(parts) > 2 and _is_plain(parts[:2]) and all(isinstance(part, slice) and part == slice(None) for part in parts[2:]):
+        if (
+            len(parts) > 2
+            and _is_plain(parts[:2])
+            and all(isinstance(part, slice) and part == slice(None) for part in parts[2:])
+        ):
             return self._places(parts[:2])
         return np.asarray(self)[key]
 
@@ -94,4 +100,6 @@ def _is_plain(parts: tuple[Any, ...]) -> bool:
 
 
 def _is_mask(part: Any) -> bool:
-    return isinstance(part, bool | np.bool_) or (not isinstance(part, slice | int | np.integer) and np.asarray(part).dtype == bool)
+    return isinstance(part, bool | np.bool_) or (
+        not isinstance(part, slice | int | np.integer) and np.asarray(part).dtype == bool
+    )

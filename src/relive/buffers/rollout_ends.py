@@ -1,0 +1,77 @@
+"""How the steps of a rollout ended, and so where advantages bootstrap and where they stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relive.errors import FinalValueError
+
+Array = NDArray[Any]
+
+
+class RolloutEnds:
+    """How the steps of a rollout ended, where they were added with ``terminated`` and ``truncated``, and which are
+    steps.
+
+    Attributes:
+        ended: ``(steps, n_envs)``: the episode ended there, either way.
+        bootstraps: ``(steps, n_envs)``: it was cut, so the value of the last observation counts.
+        final_values: ``(steps, n_envs)``: that value, NaN where it is not known (yet).
+        valid: ``(steps, n_envs)``: False for rows that are no steps.
+        known: steps were added in this form.
+    """
+
+    def __init__(self, steps: int, n_envs: int) -> None:
+        self.ended = np.zeros((steps, n_envs), bool)
+        self.bootstraps = np.zeros((steps, n_envs), bool)
+        self.final_values = np.zeros((steps, n_envs), np.float32)
+        self.valid = np.ones((steps, n_envs), bool)
+        self.known = False
+
+    def check(self, row: int, active: Array | None) -> None:
+        """Refuses a step after a truncated one whose final value is not known and will not become known."""
+        if row == 0 or not self.known:
+            return
+        lacking = self.bootstraps[row - 1] & np.isnan(self.final_values[row - 1])
+        lacking &= True if active is None else active
+        if lacking.any():
+            env = int(np.flatnonzero(lacking)[0])
+            raise FinalValueError(
+                f"step {row - 1} of environment {env} was truncated and has no final_value, expected the value of its last "
+                "observation; pass it with the step, or mask out the reset row that follows (mask=)"
+            )
+
+    def set(self, row: int, terminated: Array, truncated: Array, final_value: Array | None) -> None:
+        """Notes how the steps of a row ended."""
+        self._same_form(row, True)
+        self.ended[row] = terminated | truncated
+        self.bootstraps[row] = truncated & ~terminated
+        self.final_values[row] = np.where(self.bootstraps[row], np.nan if final_value is None else final_value, 0)
+
+    def set_seed_form(self, row: int) -> None:
+        """Notes that a row came in the seed's form, where ``episode_start`` of the next row says it."""
+        self._same_form(row, False)
+
+    def _same_form(self, row: int, known: bool) -> None:
+        if row > 0 and known != self.known:
+            raise TypeError(
+                "add got terminated and truncated for some steps of this rollout only, expected one form for all"
+            )
+        self.known = known
+
+    def starts(self, steps: int) -> NDArray[np.float32]:
+        """Episode starts as the ends say them."""
+        out = np.zeros((steps, self.ended.shape[1]), np.float32)
+        out[1:] = self.ended[: steps - 1]
+        return out
+
+    def bootstrapped(self, rewards: Array, values: Array, last_values: Array, gamma: float) -> Array:
+        """Rewards with the discounted value of the last observation added where an episode was cut."""
+        steps = len(rewards)
+        final = self.final_values[:steps]
+        after = np.concatenate([values[1:], last_values[None]])  # NEXT_STEP autoreset: the reset row holds the value
+        final = np.where(np.isnan(final), after, final)
+        return np.where(self.bootstraps[:steps], rewards + np.float32(gamma) * final, rewards).astype(np.float32)

@@ -1,0 +1,135 @@
+"""What callers of `add` and `extend` pass, on its way into the timeline.
+
+Arrays that fit go to the native core as they are. What it does not understand is made into such arrays here, or into an
+error, with `relive.inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relive import inputs
+from relive.spaces import Tree
+from relive.timeline import Timeline
+
+
+class Ends(NamedTuple):
+    """How steps ended, in one of two forms.
+
+    Attributes:
+        first: ``done``, or with Gymnasium's words ``terminated``.
+        second: ``truncated``, or None where ``infos`` says which ends are time limits.
+        words: Gymnasium's words.
+        infos: as the caller gave them, or None.
+    """
+
+    first: Any
+    second: Any
+    words: bool
+    infos: Any
+
+
+def read_ends(
+    done: Any, infos: Any, terminated: Any, truncated: Any, shape: tuple[int, ...], *, time_limits: bool, strict: bool
+) -> Ends:
+    """Sorts out which form the caller used.
+
+    Args:
+        done: flags, in the seed's form.
+        infos: beside ``done``.
+        terminated: flags, in Gymnasium's form.
+        truncated: flags, in Gymnasium's form.
+        shape: of flags, where one of the two is missing.
+        time_limits: whether an end by a time limit counts as not terminated; else it is an end like any other.
+        strict: refuse flags other than 0 and 1.
+
+    Raises:
+        TypeError: neither form, or both.
+    """
+    if terminated is None and truncated is None:
+        if done is None:
+            raise TypeError("got neither done nor terminated, expected to be told whether the episode ended")
+        return Ends(done, None, False, infos if time_limits else None)
+    if done is not None or infos is not None:
+        raise TypeError("got done or infos beside terminated or truncated, expected one form or the other")
+    nothing = np.zeros(shape, bool)
+    terminated = nothing if terminated is None else terminated
+    truncated = nothing if truncated is None else truncated
+    if time_limits:
+        return Ends(terminated, truncated, True, None)
+    ended = inputs.flags(terminated, "terminated", shape, strict) + inputs.flags(truncated, "truncated", shape, strict)
+    return Ends(ended > 0, nothing, True, None)
+
+
+def parts(tree: Tree, value: Any) -> Any:
+    """What the core takes for a value: itself for a space of one leaf, else its parts; None where it has others."""
+    if tree.is_leaf:
+        return value
+    try:
+        return tree.flatten(value)
+    except (KeyError, TypeError):
+        return None
+
+
+def append_converted(
+    timeline: Timeline,
+    obs: Any,
+    next_obs: Any,
+    action: Any,
+    reward: Any,
+    ends: Ends,
+    mask: Any,
+    *,
+    steps: int | None,
+    strict: bool,
+) -> None:
+    """Converts what the core did not understand, and stores it.
+
+    Args:
+        timeline: where to.
+        obs: and all that follow: as `ReplayBuffer.add` takes them, for ``steps`` not None as `extend` does.
+        next_obs: see there.
+        action: see there.
+        reward: see there.
+        ends: see there.
+        mask: see there.
+        steps: None for one step.
+        strict: errors in place of casts.
+
+    Raises:
+        ShapeError, CastError, NaNRewardError: it does not fit; nothing was stored.
+    """
+    lanes = timeline.lanes
+    leading = (lanes,) if steps is None else (steps, lanes)
+    names = ("terminated", "truncated") if ends.words else ("done", "timeout")
+    active = None if mask is None else inputs.lane_mask(mask, lanes)
+    if ends.second is not None:
+        second = inputs.flags(ends.second, names[1], leading, strict)
+    elif steps is None:
+        second = inputs.timeouts(ends.infos, lanes, strict)
+    else:
+        second = inputs.many_timeouts(ends.infos, steps, lanes, strict)
+    observation, actions = timeline.observation, timeline.action
+    stored = timeline.append(
+        _plain(observation, inputs.tree_arrays(obs, observation, leading, strict)),
+        _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict)),
+        _plain(actions, inputs.tree_arrays(action, actions, leading, strict, is_action=True)),
+        inputs.rewards(reward, leading, strict, active),
+        inputs.flags(ends.first, names[0], leading, strict),
+        second,
+        ends.words,
+        None,
+        active,
+        False,  # checked here
+        -1 if steps is None else steps,
+    )
+    assert stored, "converted arrays are what the core takes"
+
+
+def _plain(tree: Tree, arrays: Sequence[NDArray[Any]]) -> Any:
+    contiguous = tuple(np.require(array, requirements=["C", "W"]) for array in arrays)
+    return contiguous[0] if tree.is_leaf else contiguous
