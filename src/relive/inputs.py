@@ -93,8 +93,8 @@ def rewards(value: Any, leading: tuple[int, ...], strict: bool, mask: Array | No
             where = np.argwhere(bad)[0]
             place = f"environment {where[-1]}" if len(leading) == 1 else f"step {where[0]}, environment {where[1]}"
             raise NaNRewardError(
-                f"reward is NaN at {place}, expected a number; nothing was stored. Find out why the environment gives it, "
-                "or use validate='seed' to store it as it is."
+                f"reward is NaN at {place}, expected a number; nothing was stored. Find out why the environment gives "
+                "it, or use validate='seed' to store it as it is."
             )
     return array
 
@@ -162,7 +162,7 @@ def cast(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """``array`` in ``dtype``, where that loses no more than a float's rounding.
 
     Raises:
-        CastError: a value is out of range, has a fraction that an integer cannot hold, or is an integer that a float rounds.
+        CastError: a value is out of range, has a fraction for an integer, or is an integer that a float rounds.
     """
     if array.dtype == dtype:
         return array

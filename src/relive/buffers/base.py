@@ -73,8 +73,7 @@ class BaseBuffer(ABC):
 
     @staticmethod
     def swap_and_flatten(arr: NDArray[Any]) -> NDArray[Any]:
-        """``(steps, n_envs, ...)`` as ``(steps * n_envs, ...)``, one environment after the other; 2-D gives ``(…,
-        1)``."""
+        """``(steps, n_envs, ...)`` as ``(steps * n_envs, ...)``, one environment after the other."""
         shape = arr.shape if arr.ndim > 2 else (*arr.shape, 1)
         flat: NDArray[Any] = arr.swapaxes(0, 1).reshape(shape[0] * shape[1], *shape[2:])
         return flat

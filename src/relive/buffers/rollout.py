@@ -162,7 +162,7 @@ class RolloutBuffer(BaseBuffer):
         row, lanes, strict = self.pos, (self.n_envs,), self.validate == "strict"
         if row >= self.buffer_size:
             raise RolloutFullError(
-                f"add to a full rollout: it holds {self.buffer_size} steps per environment; call reset, or make it larger"
+                f"add to a full rollout: it holds {self.buffer_size} steps per environment; reset it, or make it larger"
             )
         parts = inputs.tree_arrays(obs, self._observation, lanes, strict)
         (action_part,) = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True)
@@ -214,8 +214,8 @@ class RolloutBuffer(BaseBuffer):
         lanes = (self.n_envs,)
         if self.values.shape != (self.buffer_size, self.n_envs):
             raise ShapeError(
-                f"values has shape {self.values.shape}, expected {(self.buffer_size, self.n_envs)}: a subclass has flattened "
-                "the rollout; compute advantages before drawing minibatches, or reset it"
+                f"values has shape {self.values.shape}, expected {(self.buffer_size, self.n_envs)}: a subclass has "
+                "flattened the rollout; compute advantages before drawing minibatches, or reset it"
             )
         last = inputs.scalars(inputs.as_array(last_values, "last_values").reshape(-1), "last_values", lanes, True)
         rewards, values, starts = (

@@ -13,8 +13,7 @@ Array = NDArray[Any]
 
 
 class RolloutEnds:
-    """How the steps of a rollout ended, where they were added with ``terminated`` and ``truncated``, and which are
-    steps.
+    """How the steps of a rollout ended, where they were added with ``terminated`` and ``truncated``.
 
     Attributes:
         ended: ``(steps, n_envs)``: the episode ended there, either way.
@@ -40,8 +39,8 @@ class RolloutEnds:
         if lacking.any():
             env = int(np.flatnonzero(lacking)[0])
             raise FinalValueError(
-                f"step {row - 1} of environment {env} was truncated and has no final_value, expected the value of its last "
-                "observation; pass it with the step, or mask out the reset row that follows (mask=)"
+                f"step {row - 1} of environment {env} was truncated and has no final_value, expected the value of its "
+                "last observation; pass it with the step, or mask out the reset row that follows (mask=)"
             )
 
     def set(self, row: int, terminated: Array, truncated: Array, final_value: Array | None) -> None:

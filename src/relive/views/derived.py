@@ -74,8 +74,8 @@ class DerivedArray:
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
-            "next_observations is derived from the steps that follow and takes no item assignment; assign the whole array "
-            "(buffer.next_observations = values), or use buffer.add or buffer.extend"
+            "next_observations is derived from the steps that follow and takes no item assignment; assign the whole "
+            "array (buffer.next_observations = values), or use buffer.add or buffer.extend"
         )
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
