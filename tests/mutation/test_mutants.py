@@ -145,21 +145,9 @@ def compile_module(folder: Path) -> None:
     nanobind = run([sys.executable, "-m", "nanobind", "--cmake_dir"], folder).stdout.strip()
     cmake = [sys.executable, "-c", "import sys, cmake; sys.exit(cmake.cmake())"]
     if not build.exists():
-        run(
-            [
-                *cmake,
-                "-S",
-                str(folder),
-                "-B",
-                str(build),
-                "-G",
-                "Ninja",
-                "-DCMAKE_BUILD_TYPE=Debug",
-                "-DCMAKE_CXX_FLAGS=-O1",
-            ]
-            + [f"-Dnanobind_DIR={nanobind}", f"-DPython_EXECUTABLE={sys.executable}"],
-            folder,
-        )
+        options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-O1"]
+        options += [f"-Dnanobind_DIR={nanobind}", f"-DPython_EXECUTABLE={sys.executable}"]
+        run([*cmake, "-S", str(folder), "-B", str(build), "-G", "Ninja", *options], folder)
     run([*cmake, "--build", str(build)], folder)
     for module in build.glob("_native*"):
         if module.suffix in (".so", ".pyd"):
