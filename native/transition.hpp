@@ -20,7 +20,7 @@ struct TransitionBatch {
 
 // How far ahead of the copying records, and then the finals that they name, are asked for. Random steps of a large
 // buffer are cache misses: their waits overlap instead of adding up.
-inline constexpr std::size_t ahead_of_records = 24;
+inline constexpr std::size_t ahead_of_records = 16;
 inline constexpr std::size_t ahead_of_finals = 8;
 inline constexpr std::size_t prefetched_head = 256;  // of a large leaf; the hardware goes on from there
 

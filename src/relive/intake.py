@@ -7,7 +7,7 @@ error, with `relive.inputs`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +16,9 @@ from relive import inputs
 from relive.spaces import Tree
 from relive.timeline import Timeline
 
-
-class Ends(NamedTuple):
-    """How steps ended, in one of two forms.
-
-    Attributes:
-        first: ``done``, or with Gymnasium's words ``terminated``.
-        second: ``truncated``, or None where ``infos`` says which ends are time limits.
-        words: Gymnasium's words.
-        infos: as the caller gave them, or None.
-    """
-
-    first: Any
-    second: Any
-    words: bool
-    infos: Any
+#: How steps ended: (``done``, or with Gymnasium's words ``terminated``; ``truncated``, or None where infos say which
+#: ends are time limits; whether it is Gymnasium's words; infos, or None).
+Ends: TypeAlias = tuple[Any, Any, bool, Any]
 
 
 def read_ends(
@@ -53,16 +41,16 @@ def read_ends(
     if terminated is None and truncated is None:
         if done is None:
             raise TypeError("got neither done nor terminated, expected to be told whether the episode ended")
-        return Ends(done, None, False, infos if time_limits else None)
+        return done, None, False, infos if time_limits else None
     if done is not None or infos is not None:
         raise TypeError("got done or infos beside terminated or truncated, expected one form or the other")
     nothing = np.zeros(shape, bool)
     terminated = nothing if terminated is None else terminated
     truncated = nothing if truncated is None else truncated
     if time_limits:
-        return Ends(terminated, truncated, True, None)
+        return terminated, truncated, True, None
     ended = inputs.flags(terminated, "terminated", shape, strict) + inputs.flags(truncated, "truncated", shape, strict)
-    return Ends(ended > 0, nothing, True, None)
+    return ended > 0, nothing, True, None
 
 
 def parts(tree: Tree, value: Any) -> Any:
@@ -105,31 +93,37 @@ def append_converted(
     """
     lanes = timeline.lanes
     leading = (lanes,) if steps is None else (steps, lanes)
-    names = ("terminated", "truncated") if ends.words else ("done", "timeout")
+    first, second, words, infos = ends
+    names = ("terminated", "truncated") if words else ("done", "timeout")
     active = None if mask is None else inputs.lane_mask(mask, lanes)
-    if ends.second is not None:
-        second = inputs.flags(ends.second, names[1], leading, strict)
+    if second is not None:
+        second = inputs.flags(second, names[1], leading, strict)
     elif steps is None:
-        second = inputs.timeouts(ends.infos, lanes, strict)
+        second = inputs.timeouts(infos, lanes, strict)
     else:
-        second = inputs.many_timeouts(ends.infos, steps, lanes, strict)
+        second = inputs.many_timeouts(infos, steps, lanes, strict)
     observation, actions = timeline.observation, timeline.action
     stored = timeline.append(
         _plain(observation, inputs.tree_arrays(obs, observation, leading, strict)),
         _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict)),
         _plain(actions, inputs.tree_arrays(action, actions, leading, strict, is_action=True)),
-        inputs.rewards(reward, leading, strict, active),
-        inputs.flags(ends.first, names[0], leading, strict),
-        second,
-        ends.words,
+        _writable(inputs.rewards(reward, leading, strict, active)),
+        _writable(inputs.flags(first, names[0], leading, strict)),
+        _writable(second),
+        words,
         None,
         active,
         False,  # checked here
         -1 if steps is None else steps,
     )
-    assert stored, "converted arrays are what the core takes"
+    assert stored or steps == 0, "converted arrays are what the core takes"
 
 
 def _plain(tree: Tree, arrays: Sequence[NDArray[Any]]) -> Any:
-    contiguous = tuple(np.require(array, requirements=["C", "W"]) for array in arrays)
+    contiguous = tuple(_writable(array) for array in arrays)
     return contiguous[0] if tree.is_leaf else contiguous
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """NumPy lends out no read-only array to the core."""
+    return np.require(array, requirements=["C", "W"])

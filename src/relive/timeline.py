@@ -86,8 +86,10 @@ class Timeline:
 
     def append(self, *arguments: Any) -> bool:
         """Passes one step, or many, to the core; False where it does not understand them as they are."""
-        while (missing := self.core.append(*arguments)) > 0:
+        missing = self.core.append(*arguments)
+        while missing > 0:
             self._grow_finals(missing)
+            missing = self.core.append(*arguments)
         return missing == 0
 
     def interrupt(self, lanes: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from relive.buffers.base import BaseBuffer
 from relive.buffers.memory_check import warn_if_too_large
 from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
 from relive.errors import EmptyBufferError, WrongSpaceError
-from relive.intake import append_converted, parts, read_ends
+from relive.intake import Ends, append_converted, parts, read_ends
 from relive.randomness import Stream
 from relive.spaces import DTypes, action_tree, check_dtypes, narrow_action_dtype, observation_tree
 from relive.storage import Memory
@@ -150,17 +150,13 @@ class ReplayBuffer(BaseBuffer):
             return
         timeline = self._timeline
         strict = self.validate == "strict"
-        ends = read_ends(
-            done,
-            infos,
-            terminated,
-            truncated,
-            (self.n_envs,),
-            time_limits=self.handle_timeout_termination,
-            strict=strict,
-        )
+        if terminated is None and truncated is None and done is not None:  # the usual call, without a detour
+            ends: Ends = (done, None, False, infos if self.handle_timeout_termination else None)
+        else:
+            shape, time_limits = (self.n_envs,), self.handle_timeout_termination
+            ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         observation = timeline.observation
-        fits = timeline.append(
+        arguments = (
             obs if observation.is_leaf else parts(observation, obs),
             next_obs if observation.is_leaf else parts(observation, next_obs),
             action if timeline.action.is_leaf else parts(timeline.action, action),
@@ -170,7 +166,7 @@ class ReplayBuffer(BaseBuffer):
             strict,
             -1,
         )
-        if not fits:
+        if timeline.core.append(*arguments) != 0 and not timeline.append(*arguments):
             append_converted(timeline, obs, next_obs, action, reward, ends, mask, steps=None, strict=strict)
 
     def extend(
@@ -206,15 +202,8 @@ class ReplayBuffer(BaseBuffer):
         timeline = self._timeline
         strict = self.validate == "strict"
         steps = inputs.length(obs, timeline.observation)
-        ends = read_ends(
-            done,
-            infos,
-            terminated,
-            truncated,
-            (steps, self.n_envs),
-            time_limits=self.handle_timeout_termination,
-            strict=strict,
-        )
+        shape, time_limits = (steps, self.n_envs), self.handle_timeout_termination
+        ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         fits = timeline.append(
             parts(timeline.observation, obs),
             parts(timeline.observation, next_obs),
