@@ -15,36 +15,60 @@ struct Rollout {
     const float* episode_starts;
     const float* last_values;  // (envs,): values after the last step
     const float* dones;        // (envs,): the last step ended its episode
-    float* advantages;
+    float* advantages;         // outputs share no memory with anything else
     float* returns;
 };
 
-// `Delta` is the type in which the one-step errors are computed and `Sum` that of the recursion: NumPy computes in
-// float64 where gamma or lambda came as a numpy.float64, and in float32 where they are Python floats.
+// The operations of one step. `Delta` is the type in which the one-step errors are computed and `Sum` that of the
+// recursion: NumPy computes in float64 where gamma or lambda came as a numpy.float64, and in float32 where they are
+// Python floats.
+template <class Delta, class Sum>
+inline Sum gae_step(float reward, float value, float next_value, float ended, Delta discount, Sum trace,
+                    Sum later) noexcept {
+    const float goes_on = 1.0F - ended;
+    const Delta delta = static_cast<Delta>(reward) +
+                        discount * static_cast<Delta>(next_value) * static_cast<Delta>(goes_on) -
+                        static_cast<Delta>(value);
+    return static_cast<Sum>(delta) + trace * static_cast<Sum>(goes_on) * later;
+}
+
 template <class Delta, class Sum>
 void gae(const Rollout& r, double gamma, double gae_lambda) {
     const auto discount = static_cast<Delta>(gamma);
     const auto trace = static_cast<Sum>(gamma * gae_lambda);
-    std::vector<Sum> last(r.envs, Sum{0});
+    const auto values_after = [&](std::size_t step) {
+        return step + 1 == r.steps ? r.last_values : r.values + (step + 1) * r.envs;
+    };
+    const auto ends_of = [&](std::size_t step) {
+        return step + 1 == r.steps ? r.dones : r.episode_starts + (step + 1) * r.envs;
+    };
+    if (r.envs < 4) {  // too few to work on side by side: the running sum stays in a register
+        for (std::size_t env = 0; env < r.envs; ++env) {
+            Sum later{0};
+            for (std::size_t step = r.steps; step-- > 0;) {
+                const std::size_t at = step * r.envs + env;
+                later = gae_step<Delta, Sum>(r.rewards[at], r.values[at], values_after(step)[env],
+                                             ends_of(step)[env], discount, trace, later);
+                r.advantages[at] = static_cast<float>(later);
+                r.returns[at] = r.advantages[at] + r.values[at];
+            }
+        }
+        return;
+    }
+    std::vector<Sum> later(r.envs, Sum{0});
     for (std::size_t step = r.steps; step-- > 0;) {
-        const bool newest = step + 1 == r.steps;
-        const float* const next_values = newest ? r.last_values : r.values + (step + 1) * r.envs;
-        const float* const starts = newest ? r.dones : r.episode_starts + (step + 1) * r.envs;
+        const float* const next_values = values_after(step);
+        const float* const ended = ends_of(step);
         const float* const rewards = r.rewards + step * r.envs;
         const float* const values = r.values + step * r.envs;
-        float* const advantages = r.advantages + step * r.envs;
-        float* const returns = r.returns + step * r.envs;
-        Sum* const sums = last.data();
+        float* __restrict const advantages = r.advantages + step * r.envs;
+        float* __restrict const returns = r.returns + step * r.envs;
+        Sum* __restrict const sums = later.data();
         for (std::size_t env = 0; env < r.envs; ++env) {
-            const float goes_on = 1.0F - starts[env];
-            const Delta delta =
-                static_cast<Delta>(rewards[env]) +
-                discount * static_cast<Delta>(next_values[env]) * static_cast<Delta>(goes_on) -
-                static_cast<Delta>(values[env]);
-            sums[env] = static_cast<Sum>(delta) + trace * static_cast<Sum>(goes_on) * sums[env];
-            const auto advantage = static_cast<float>(sums[env]);
-            advantages[env] = advantage;
-            returns[env] = advantage + values[env];
+            sums[env] = gae_step<Delta, Sum>(rewards[env], values[env], next_values[env], ended[env],
+                                             discount, trace, sums[env]);
+            advantages[env] = static_cast<float>(sums[env]);
+            returns[env] = advantages[env] + values[env];
         }
     }
 }

@@ -90,9 +90,10 @@ class Core {
     Core(std::size_t rows, std::size_t lanes, Bytes records, std::size_t record_bytes,
          const std::vector<LeafArgument>& observation, const std::vector<LeafArgument>& action,
          std::vector<std::size_t> offsets, bool observation_is_tree, bool action_is_tree,
-         nb::type_object array_type)
-        : array_type_(std::move(array_type)),
-          dlpack_method_(nb::steal(PyUnicode_InternFromString("__dlpack__"))),
+         nb::type_object array_type,
+         const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>& dtypes, bool fields_are_known)
+        : numpy_(array_type, dtypes),
+          fields_are_known_(fields_are_known),
           timeout_key_(nb::steal(PyUnicode_InternFromString("TimeLimit.truncated"))),
           observation_is_tree_(observation_is_tree),
           action_is_tree_(action_is_tree) {
@@ -130,7 +131,7 @@ class Core {
         const std::size_t lanes = timeline_->layout().lanes;
         const Leading leading{steps >= 0, steps >= 0 ? static_cast<std::size_t>(steps) : 1, lanes};
         const std::size_t scalars = leading.steps * lanes;
-        Borrowed borrowed(reinterpret_cast<PyTypeObject*>(array_type_.ptr()), dlpack_method_.ptr());
+        Borrowed borrowed(numpy_, fields_are_known_);
         Steps in;
         in.count = leading.steps;
         std::vector<float> floats_in(3 * scalars, 0.0F);
@@ -153,7 +154,8 @@ class Core {
                                 : read_infos(infos, timeout_key_.ptr(), lanes, timeouts))) {
             return -1;
         }
-        if (!mask.is_none() && (leading.has_steps || !read_mask(borrowed, mask, lanes, lane_mask))) return -1;
+        if (!mask.is_none() && (leading.has_steps || !read_mask(borrowed, mask, leading, lane_mask)))
+            return -1;
         for (std::size_t i = 0; i < scalars; ++i) {
             const bool counts = lane_mask.empty() || lane_mask[i];
             if (strict && counts && (std::isnan(rewards[i]) || (dones[i] != 0.0F && dones[i] != 1.0F)))
@@ -531,8 +533,8 @@ class Core {
         return chosen ? memory_of_batch.hand_out(convert) : nb::none();
     }
 
-    nb::object array_type_;
-    nb::object dlpack_method_;
+    NumpyTypes numpy_;
+    bool fields_are_known_;
     nb::object timeout_key_;
     bool observation_is_tree_;
     bool action_is_tree_;
@@ -544,6 +546,17 @@ class Core {
     std::unique_ptr<Timeline> timeline_;
     Arena* arena_ = nullptr;
 };
+
+// Whether a NumPy array's fields lie where NumpyFields says, tried on an array of which all is known.
+bool numpy_fields_match(nb::handle array, std::uintptr_t address, const std::vector<std::int64_t>& shape,
+                        const std::vector<std::int64_t>& strides, nb::handle dtype) {
+    const auto* const fields = reinterpret_cast<const NumpyFields*>(array.ptr());
+    return sizeof(Py_ssize_t) == sizeof(std::int64_t) &&
+           reinterpret_cast<std::uintptr_t>(fields->data) == address &&
+           fields->nd == static_cast<int>(shape.size()) && fields->descr == dtype.ptr() &&
+           std::equal(shape.begin(), shape.end(), fields->dimensions) &&
+           std::equal(strides.begin(), strides.end(), fields->strides);
+}
 
 nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> draw(std::uint64_t bound, std::size_t size,
                                                        nb::handle capsule) {
@@ -601,10 +614,11 @@ NB_MODULE(_native, m) {
     nb::class_<Core>(m, "Core")
         .def(nb::init<std::size_t, std::size_t, relive::Bytes, std::size_t,
                       const std::vector<relive::LeafArgument>&, const std::vector<relive::LeafArgument>&,
-                      std::vector<std::size_t>, bool, bool, nb::type_object>(),
+                      std::vector<std::size_t>, bool, bool, nb::type_object,
+                      const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>&, bool>(),
              nb::arg("rows"), nb::arg("lanes"), nb::arg("records"), nb::arg("record_bytes"),
              nb::arg("observation"), nb::arg("action"), nb::arg("offsets"), nb::arg("observation_is_tree"),
-             nb::arg("action_is_tree"), nb::arg("array_type"))
+             nb::arg("action_is_tree"), nb::arg("array_type"), nb::arg("dtypes"), nb::arg("fields_are_known"))
         .def("append", &Core::append, nb::arg("observation").none(), nb::arg("successor").none(),
              nb::arg("action").none(), nb::arg("reward").none(), nb::arg("done").none(),
              nb::arg("timeout").none(), nb::arg("gymnasium_words"), nb::arg("infos").none(),
@@ -633,6 +647,8 @@ NB_MODULE(_native, m) {
         .def("snapshot", &Core::snapshot, nb::arg("rows"), nb::arg("high_water"), nb::arg("records"),
              nb::arg("large"), nb::arg("finals"))
         .def("restore", &Core::restore, nb::arg("heads"), nb::arg("counts"), nb::arg("high_water"));
+    m.def("numpy_fields_match", &relive::numpy_fields_match, nb::arg("array"), nb::arg("address"),
+          nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"));
     m.def("draw_below", &relive::draw, nb::arg("bound"), nb::arg("size"), nb::arg("bit_generator"));
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"),
           nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"),

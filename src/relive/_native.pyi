@@ -23,6 +23,8 @@ class Core:
         observation_is_tree: bool,
         action_is_tree: bool,
         array_type: type,
+        dtypes: Sequence[tuple[np.dtype[Any], int, int]],
+        fields_are_known: bool,
     ) -> None: ...
     def append(
         self,
@@ -63,6 +65,9 @@ class Core:
     ) -> _Lanes | None: ...
     def restore(self, heads: Sequence[int], counts: Sequence[int], high_water: int) -> None: ...
 
+def numpy_fields_match(
+    array: NDArray[Any], address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
+) -> bool: ...
 def draw_below(bound: int, size: int, bit_generator: Any) -> _Indices: ...
 def gae(
     rewards: _Floats,

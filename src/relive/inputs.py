@@ -25,8 +25,9 @@ Array = NDArray[Any]
 def as_array(value: Any, name: str) -> Array:
     """A NumPy array of any array-like: lists, scalars, LazyFrames, torch tensors of any device."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        return np.asarray(value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy())
+        value = value.detach() if value.requires_grad else value
+        value = value if value.device.type == "cpu" else value.cpu()
+        return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
     try:
         array = np.asarray(value)
     except ValueError as error:  # a ragged list

@@ -55,4 +55,4 @@ def gae(
 
 def _is_wide(scalar: Any) -> bool:
     """Whether NumPy computes ``scalar * float32 array`` in float64 (NEP 50; NumPy 1 never does)."""
-    return np.result_type(np.empty(0, np.float32), scalar) == np.float64
+    return type(scalar) is not float and np.result_type(np.empty(0, np.float32), scalar) == np.float64

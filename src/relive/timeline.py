@@ -7,6 +7,7 @@ be copied and pickled (used rows only).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,9 @@ Array = NDArray[Any]
 #: A chunk of finals is about this large, or what a quarter of the rows need where that is less.
 _CHUNK_BYTES = 1 << 20
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+_DTYPES = [
+    (np.dtype(name), _DLPACK_CODES[np.dtype(name).kind], 8 * np.dtype(name).itemsize) for name in "fd?BbhHiIqQlLe"
+]
 
 
 class Bytes(NamedTuple):
@@ -79,6 +83,8 @@ class Timeline:
             observation_is_tree=not observation.is_leaf,
             action_is_tree=not action.is_leaf,
             array_type=np.ndarray,
+            dtypes=_DTYPES,
+            fields_are_known=_numpy_fields_are_known(),
         )
         self._grow_finals(1)  # the head slots
 
@@ -252,6 +258,13 @@ class Timeline:
             ]
             self.core.add_finals(self._chunk_slots, [_as_bytes(array) for array in arrays])
             self._finals.append(arrays)
+
+
+@cache
+def _numpy_fields_are_known() -> bool:
+    """Whether this NumPy's arrays are laid out as the core reads them; if not, it asks each for a DLPack capsule."""
+    probe = np.empty((3, 10), np.float32)[:, ::2]
+    return _native.numpy_fields_match(probe, probe.ctypes.data, probe.shape, probe.strides, probe.dtype)
 
 
 def _as_bytes(array: Array) -> NDArray[np.uint8]:

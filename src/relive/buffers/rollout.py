@@ -189,7 +189,7 @@ class RolloutBuffer(BaseBuffer):
         else:
             self._ends.set_seed_form(row)
         if active is not None:
-            self._ends.valid[row] = active
+            self._ends.mask_out(row, active)
         for array, part in zip(self._parts(self.observations), parts, strict=True):
             array[row] = part
         self.actions[row] = action_part
@@ -211,35 +211,30 @@ class RolloutBuffer(BaseBuffer):
                 ``terminated`` and ``truncated``.
         """
         steps = self._steps(partial=True)
-        lanes = (self.n_envs,)
         if self.values.shape != (self.buffer_size, self.n_envs):
             raise ShapeError(
                 f"values has shape {self.values.shape}, expected {(self.buffer_size, self.n_envs)}: a subclass has "
                 "flattened the rollout; compute advantages before drawing minibatches, or reset it"
             )
-        last = inputs.scalars(inputs.as_array(last_values, "last_values").reshape(-1), "last_values", lanes, True)
-        rewards, values, starts = (
-            np.ascontiguousarray(array[:steps], np.float32)
-            for array in (self.rewards, self.values, self.episode_starts)
-        )
+        last = self._per_env(last_values, "last_values")
+        rewards, values = _floats(self.rewards[:steps]), _floats(self.values[:steps])
         if self._ends.known:
             rewards = self._ends.bootstrapped(rewards, values, last, self.gamma)
             starts = self._ends.starts(steps)
             done = self._ends.ended[steps - 1].astype(np.float32)
         else:
             if dones is None:
-                raise TypeError(
-                    "compute_returns_and_advantage got no dones, expected flags: steps were added without terminated"
-                )
-            done = inputs.scalars(inputs.as_array(dones, "dones").astype(np.float32), "dones", lanes, False)
-        out = (np.empty_like(values), np.empty_like(values))
-        advantages, returns = gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
-        valid = self._ends.valid[:steps]
-        if not valid.all():
-            advantages[~valid] = 0
-            returns[~valid] = values[~valid]
-        self.advantages[:steps] = advantages
-        self.returns[:steps] = returns
+                raise TypeError("got no dones, expected flags: steps were added without terminated and truncated")
+            starts, done = _floats(self.episode_starts[:steps]), self._per_env(dones, "dones")
+        out = (self.advantages[:steps], self.returns[:steps])
+        if not all(array.dtype == np.float32 and array.flags.c_contiguous for array in out):
+            self.advantages, self.returns = np.zeros_like(self.values), np.zeros_like(self.values)
+            out = (self.advantages[:steps], self.returns[:steps])
+        gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
+        if self._ends.masked:
+            absent = ~self._ends.valid[:steps]
+            out[0][absent] = 0
+            out[1][absent] = values[absent]
 
     # Drawing -------------------------------------------------------------------------------------------------------
 
@@ -308,6 +303,13 @@ class RolloutBuffer(BaseBuffer):
 
     # Inside --------------------------------------------------------------------------------------------------------
 
+    def _per_env(self, value: Any, name: str) -> NDArray[np.float32]:
+        """One number of every environment, float32."""
+        array = inputs.as_array(value, name)
+        if array.size != self.n_envs:
+            raise ShapeError(f"{name} has shape {array.shape}, expected {(self.n_envs,)}: one per environment")
+        return np.ascontiguousarray(array.reshape(-1), np.float32)
+
     def _steps(self, partial: bool) -> int:
         """Rows that count: those added, or all of a rollout whose arrays were filled by hand."""
         return self.pos if partial and 0 < self.pos < self.buffer_size else self.buffer_size
@@ -348,6 +350,10 @@ def _zeroed(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         array.fill(0)
         return array
     return np.zeros(shape, dtype)
+
+
+def _floats(array: Array) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, np.float32)
 
 
 def _take(array: Array, steps: int, envs: int, indices: NDArray[np.int64]) -> Array:

@@ -21,6 +21,7 @@ class RolloutEnds:
         final_values: ``(steps, n_envs)``: that value, NaN where it is not known (yet).
         valid: ``(steps, n_envs)``: False for rows that are no steps.
         known: steps were added in this form.
+        masked: some rows are no steps.
     """
 
     def __init__(self, steps: int, n_envs: int) -> None:
@@ -29,6 +30,12 @@ class RolloutEnds:
         self.final_values = np.zeros((steps, n_envs), np.float32)
         self.valid = np.ones((steps, n_envs), bool)
         self.known = False
+        self.masked = False
+
+    def mask_out(self, row: int, active: Array) -> None:
+        """Notes which environments took a step in a row."""
+        self.valid[row] = active
+        self.masked = self.masked or not active.all()
 
     def check(self, row: int, active: Array | None) -> None:
         """Refuses a step after a truncated one whose final value is not known and will not become known."""
