@@ -90,7 +90,7 @@ class Borrowed {
     // False where `object` is not a plain NumPy array of a known dtype.
     bool open(nb::handle object, ArrayView& out) {
         if (!types_.is_array(object)) return false;
-        return fields_are_known_ ? open_fields(object, out) : open_capsule(object, out);
+        return (fields_are_known_ && open_fields(object, out)) || open_capsule(object, out);
     }
 
   private:
@@ -105,7 +105,7 @@ class Borrowed {
         return true;
     }
 
-    // For a NumPy to come whose fields lie elsewhere.
+    // For a dtype object that is not the usual one of its kind, and for a NumPy to come whose fields lie elsewhere.
     bool open_capsule(nb::handle object, ArrayView& out) {
         PyObject* const capsule = PyObject_CallMethod(object.ptr(), "__dlpack__", nullptr);
         if (!capsule) {  // a read-only array, or a dtype that DLPack does not know

@@ -76,7 +76,7 @@ class BatchMemory {
         if (!tensors.is_valid()) throw nb::python_error();
         for (std::size_t i = 0; i < places_.size(); ++i) {
             const nb::object capsule = export_field(i);
-            PyObject* const tensor = PyObject_CallOneArg(convert.ptr(), capsule.ptr());
+            PyObject* const tensor = PyObject_CallFunctionObjArgs(convert.ptr(), capsule.ptr(), nullptr);
             if (!tensor) throw nb::python_error();
             PyTuple_SetItem(tensors.ptr(), static_cast<Py_ssize_t>(i), tensor);
         }

@@ -137,7 +137,8 @@ def _leaves(
             f"{path}: {type(space).__name__} space {space} has samples without a fixed shape; expected Box, Discrete, "
             "MultiDiscrete, MultiBinary, or Dict and Tuple of these. Wrap the environment to encode it in one of them."
         )
-    dtype = np.dtype(_dtype_for(path, dtypes) or cast(space.dtype)).newbyteorder("=")
+    given = np.dtype(_dtype_for(path, dtypes) or cast(space.dtype))
+    dtype = np.dtype(given.newbyteorder("=").str)  # the one object that NumPy has for it
     if not _torch_has(dtype):
         raise UnsupportedSpaceError(
             f"{path}: torch has no dtype for {dtype}; choose one with dtypes={{{path!r}: np.float32}}"
