@@ -20,7 +20,7 @@ SANITIZED_TESTS := $(wildcard tests/native tests/timeline)
 
 PIP = $(BIN)/python -m pip
 INSTALL = $(PIP) install --quiet --quiet --constraint constraints.txt
-BUILD_TOOLS := cmake nanobind ninja scikit-build-core
+BUILD_TOOLS := pip cmake nanobind ninja scikit-build-core
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -91,7 +91,7 @@ SANITIZE_ENV = LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -pri
 
 .PHONY: sanitize
 sanitize: $(SANITIZE)/.installed  ## the tests of the native core under ASan and UBSan (Linux and GCC)
-	$(SANITIZE_ENV) $(SANITIZE)/venv/bin/python -m pytest --capture=sys -p no:cacheprovider -m "not mutation" \
+	$(SANITIZE_ENV) $(SANITIZE)/venv/bin/python -m pytest -n $(JOBS) --capture=sys -p no:cacheprovider -m "not mutation" \
 		$(SANITIZED_TESTS) $(ARGS)
 
 .PHONY: test-lowest
@@ -124,30 +124,33 @@ $(DEV)/.installed: $(VENV)/.tools $(MODULES) pyproject.toml CMakeLists.txt
 	$(INSTALL) --no-build-isolation -Cbuild-dir=$(DEV) -Ccmake.define.RELIVE_WERROR=ON --editable .
 	@touch $@
 
-# After that a changed source costs the compiler's time alone.
+# After that a changed source costs the compiler's time alone. The stamp bears the time of the start: what is saved
+# during a build is built the next time.
 $(DEV)/.native: $(DEV)/.installed $(NATIVE)
+	@touch $@.started
 	$(BIN)/cmake --build $(DEV)
 	@$(BIN)/cmake --install $(DEV) --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')"
-	@touch $@
+	@mv $@.started $@
 
 # .demo, .test, .dev, .bench: the extras of that name. relive itself is there already, so pip adds only what it lacks.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.bench: $(VENV)/.%: $(DEV)/.installed
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.bench: $(VENV)/.%: $(VENV)/.tools pyproject.toml | $(DEV)/.installed
 	$(INSTALL) 'relive[$*]'
 	@touch $@
 
 # The sanitized module lives in a small environment of its own that borrows all else from .venv.
 $(SANITIZE)/.installed: $(VENV)/.test $(NATIVE) $(SHIPPED)
+	@mkdir -p $(SANITIZE) && touch $@.started
 	rm -rf $(SANITIZE)/site
 	$(INSTALL) --no-build-isolation --no-deps --target $(SANITIZE)/site -Cbuild-dir=$(SANITIZE)/cmake \
 		-Ccmake.build-type=Debug -Ccmake.define.RELIVE_SANITIZE=ON .
 	$(BIN)/python -m venv --without-pip --clear $(SANITIZE)/venv
 	@printf '%s\n' "$(CURDIR)/$(SANITIZE)/site" "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" > \
 		"$$($(SANITIZE)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/borrowed.pth"
-	@touch $@
+	@mv $@.started $@
 
 # torch 2.3 and numpy 1.24 have wheels up to Python 3.11. The seed asks for a newer torch than that, yet runs on it.
 lower_bound = $(shell sed -n 's/^    "\($(1)\)>=\(.*\)",/\1==\2/p' pyproject.toml)
-$(LOWEST)/.ready: pyproject.toml CMakeLists.txt constraints.txt $(NATIVE)
+$(LOWEST)/.ready: pyproject.toml CMakeLists.txt constraints.txt $(MODULES) $(NATIVE)
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --quiet --constraint constraints.txt $(BUILD_TOOLS)
 	$(LOWEST)/bin/python -m pip install --quiet --quiet --no-build-isolation -Cbuild-dir=build/lowest \

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from relive.errors import WrongSpaceError
 from relive.randomness import Stream
 from relive.spaces import action_dim, obs_shape
 from relive.tensors import resolve_device
@@ -132,3 +133,16 @@ class BaseBuffer(ABC):
         """The buffer's stream; a subclass that skipped its parent's constructor has none and uses the global one."""
         stream: Stream = self.__dict__.get("_stream") or Stream(None)
         return stream
+
+
+def require_dict(buffer: BaseBuffer, space: spaces.Space[Any]) -> None:
+    """Refuses an observation space other than Dict, in the seed's words.
+
+    Raises:
+        WrongSpaceError: it is another one.
+    """
+    name = type(buffer).__name__
+    if not isinstance(space, spaces.Dict):
+        raise WrongSpaceError(
+            f"{name} must be used with Dict obs space only; got {type(space).__name__}, use {name.removeprefix('Dict')}"
+        )

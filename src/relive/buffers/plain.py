@@ -17,10 +17,10 @@ from relive.batches import ReplayBufferSamples
 from relive.inputs import TIMEOUT_KEY
 
 if TYPE_CHECKING:
-    from relive.buffers.replay import ReplayBuffer
+    from relive.buffers.replay import ReplayMethods
 
 
-def add(buffer: ReplayBuffer, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+def add(buffer: ReplayMethods, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
     """Writes one step at ``buffer.pos``."""
     if isinstance(buffer.observation_space, spaces.Discrete):
         obs, next_obs = (np.reshape(part, (buffer.n_envs, *buffer.obs_shape)) for part in (obs, next_obs))
@@ -37,7 +37,7 @@ def add(buffer: ReplayBuffer, obs: Any, next_obs: Any, action: Any, reward: Any,
 
 
 def get_samples(
-    buffer: ReplayBuffer, rows: NDArray[np.int64], lanes: NDArray[np.int64], env: Any
+    buffer: ReplayMethods, rows: NDArray[np.int64], lanes: NDArray[np.int64], env: Any
 ) -> ReplayBufferSamples:
     """The transitions at these places."""
     dones = buffer.dones[rows, lanes]

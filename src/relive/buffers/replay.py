@@ -12,11 +12,12 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from relive import inputs
+from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
 from relive.buffers import plain
-from relive.buffers.base import BaseBuffer
+from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.memory_check import warn_if_too_large
 from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
-from relive.errors import EmptyBufferError, WrongSpaceError
+from relive.errors import EmptyBufferError
 from relive.intake import Ends, append_converted, parts, read_ends
 from relive.randomness import Stream
 from relive.spaces import DTypes, action_tree, check_dtypes, narrow_action_dtype, observation_tree
@@ -24,45 +25,14 @@ from relive.storage import Memory
 from relive.tensors import Uploader, from_capsule
 from relive.timeline import Bytes, Timeline
 from relive.views import transition
-from relive.views.transition import Samples
+from relive.views.transition import BatchTypes, Samples
 
 
-class ReplayBuffer(BaseBuffer):
-    """A ring of the newest steps of ``n_envs`` environments, each step stored once.
+class ReplayMethods(BaseBuffer):
+    """All that a replay buffer does, but for its constructor.
 
-    ``add``, ``sample`` and all attributes are those of Stable-Baselines3 2.9.2, with the same draws after the same
-    ``numpy.random.seed``. The next observation of a step is not stored a second time: it is the observation of the step
-    that follows where that is the same, bit for bit, and kept apart where not (ends, time limits, the newest step, data
-    that does not follow on). So it is exact always, at half the memory.
-
-    Args:
-        buffer_size: steps of all environments together; each has ``max(buffer_size // n_envs, 1)`` rows.
-        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
-        action_space: the same; stored flat, float64 as float32.
-        device: where batches go; "auto" is CUDA where there is one, else the CPU.
-        n_envs: environments that add side by side.
-        optimize_memory_usage: accepted and recorded; one copy of an observation is all there ever is.
-        handle_timeout_termination: a step whose info says ``TimeLimit.truncated``, or that is added as truncated, does
-            not count as terminated when drawn.
-        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}`` or ``{"observation/camera":
-            np.uint8}``.
-        validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
-            Stable-Baselines3 does.
-        seed: None draws from NumPy's global generator as the seed module does; an int or a ``numpy.random.Generator``
-            gives a stream of its own.
-
-    Raises:
-        UnsupportedSpaceError: a space whose samples have no fixed shape.
-
-    Example:
-        >>> import numpy as np
-        >>> from gymnasium import spaces
-        >>> buffer = ReplayBuffer(1000, spaces.Box(-1, 1, (3,)), spaces.Discrete(2), device="cpu", seed=0)
-        >>> obs, next_obs = np.zeros(3, np.float32), np.ones(3, np.float32)
-        >>> buffer.add(obs, next_obs, 1, 0.5, terminated=False, truncated=True)
-        >>> batch = buffer.sample(4)
-        >>> batch.next_observations.shape, batch.dones[0].item()
-        (torch.Size([4, 3]), 0.0)
+    The public classes define ``__init__`` themselves, so that ``super(ReplayBuffer, self).__init__``, which subclasses
+    in the wild call with five arguments, reaches `BaseBuffer`.
     """
 
     observations = Observations()
@@ -74,29 +44,27 @@ class ReplayBuffer(BaseBuffer):
     pos = Position()
     full = Full()
 
-    # Whether draws need not go through methods that a subclass has overridden.
-    _draws_natively = True
+    # What a subclass in the wild overrides, draws go through.
+    _overrides_get_samples = False
+    _overrides_to_torch = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = (ReplayBuffer._get_samples, ReplayBuffer.to_torch)
-        cls._draws_natively = (cls._get_samples, cls.to_torch) == own
+        cls._overrides_get_samples = cls._get_samples is not ReplayMethods._get_samples
+        cls._overrides_to_torch = cls.to_torch is not BaseBuffer.to_torch
 
-    def __init__(
+    # The named tuples that draws return, for observations of one array or a Tuple, and of a Dict.
+    _batch_types: BatchTypes = (ReplayBufferSamples, DictReplayBufferSamples)
+
+    def _set_up(
         self,
-        buffer_size: int,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        device: torch.device | str = "auto",
-        n_envs: int = 1,
-        optimize_memory_usage: bool = False,
-        handle_timeout_termination: bool = True,
-        *,
-        dtypes: DTypes | None = None,
-        validate: Literal["strict", "seed"] = "strict",
-        seed: int | np.random.Generator | None = None,
+        optimize_memory_usage: bool,
+        handle_timeout_termination: bool,
+        dtypes: DTypes | None,
+        validate: Literal["strict", "seed"],
+        seed: int | np.random.Generator | None,
     ) -> None:
-        super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        """What a constructor does after that of `BaseBuffer`."""
         if validate not in ("strict", "seed"):
             raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
         self.buffer_size = max(self.buffer_size // self.n_envs, 1)
@@ -104,7 +72,7 @@ class ReplayBuffer(BaseBuffer):
         self.handle_timeout_termination = handle_timeout_termination
         self.validate = validate
         self._stream = Stream(seed)
-        observation, action = observation_tree(observation_space, dtypes), action_tree(action_space, dtypes)
+        observation, action = observation_tree(self.observation_space, dtypes), action_tree(self.action_space, dtypes)
         check_dtypes(dtypes, observation, action)
         timeline = Timeline(observation, action, self.buffer_size, self.n_envs, Memory())
         warn_if_too_large(timeline.nbytes().reserved)
@@ -196,7 +164,7 @@ class ReplayBuffer(BaseBuffer):
         Raises:
             ShapeError, CastError, NaNRewardError: as `add`; nothing was stored.
         """
-        if "_timeline" not in self.__dict__ or type(self).add is not ReplayBuffer.add:
+        if "_timeline" not in self.__dict__ or type(self).add is not ReplayMethods.add:
             self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
             return
         timeline = self._timeline
@@ -259,7 +227,7 @@ class ReplayBuffer(BaseBuffer):
         Raises:
             EmptyBufferError: nothing was added yet.
         """
-        if not self._draws_natively or "_timeline" not in self.__dict__:
+        if self._overrides_get_samples or "_timeline" not in self.__dict__:
             if self.num_transitions == 0:
                 raise self._is_empty()
             samples: Samples = super().sample(batch_size, env=env)
@@ -396,9 +364,11 @@ class ReplayBuffer(BaseBuffer):
         """Fields of the core, normalised and on their device, as the named tuple that the caller gets."""
         if env is not None:
             fields = [self.to_torch(array) for array in self._normalised(fields, env)]
+        elif self._overrides_to_torch:
+            fields = [self.to_torch(field.numpy()) for field in fields]
         elif self._device.type != "cpu":
             fields = Uploader(self._device).upload(fields)
-        return transition.batch(self._timeline, fields)
+        return transition.batch(self._timeline, fields, self._batch_types)
 
     def _normalised(self, fields: Sequence[torch.Tensor], env: Any) -> tuple[NDArray[Any], ...]:
         arrays = [field.numpy() for field in fields]
@@ -444,6 +414,62 @@ class ReplayBuffer(BaseBuffer):
         return narrow_action_dtype(dtype)
 
 
+class ReplayBuffer(ReplayMethods):
+    """A ring of the newest steps of ``n_envs`` environments, each step stored once.
+
+    ``add``, ``sample`` and all attributes are those of Stable-Baselines3 2.9.2, with the same draws after the same
+    ``numpy.random.seed``. The next observation of a step is not stored a second time: it is the observation of the step
+    that follows where that is the same, bit for bit, and kept apart where not (ends, time limits, the newest step, data
+    that does not follow on). So it is exact always, at half the memory.
+
+    Args:
+        buffer_size: steps of all environments together; each has ``max(buffer_size // n_envs, 1)`` rows.
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
+        action_space: the same; stored flat, float64 as float32.
+        device: where batches go; "auto" is CUDA where there is one, else the CPU.
+        n_envs: environments that add side by side.
+        optimize_memory_usage: accepted and recorded; one copy of an observation is all there ever is.
+        handle_timeout_termination: a step whose info says ``TimeLimit.truncated``, or that is added as truncated, does
+            not count as terminated when drawn.
+        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}`` or ``{"observation/camera":
+            np.uint8}``.
+        validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
+            Stable-Baselines3 does.
+        seed: None draws from NumPy's global generator as the seed module does; an int or a ``numpy.random.Generator``
+            gives a stream of its own.
+
+    Raises:
+        UnsupportedSpaceError: a space whose samples have no fixed shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from gymnasium import spaces
+        >>> buffer = ReplayBuffer(1000, spaces.Box(-1, 1, (3,)), spaces.Discrete(2), device="cpu", seed=0)
+        >>> obs, next_obs = np.zeros(3, np.float32), np.ones(3, np.float32)
+        >>> buffer.add(obs, next_obs, 1, 0.5, terminated=False, truncated=True)
+        >>> batch = buffer.sample(4)
+        >>> batch.next_observations.shape, batch.dones[0].item()
+        (torch.Size([4, 3]), 0.0)
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        dtypes: DTypes | None = None,
+        validate: Literal["strict", "seed"] = "strict",
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        self._set_up(optimize_memory_usage, handle_timeout_termination, dtypes, validate, seed)
+
+
 class DictReplayBuffer(ReplayBuffer):
     """A `ReplayBuffer` for Dict observation spaces; its batches hold dicts of tensors.
 
@@ -454,9 +480,5 @@ class DictReplayBuffer(ReplayBuffer):
     """
 
     def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
-        if not isinstance(observation_space, spaces.Dict):
-            raise WrongSpaceError(
-                "DictReplayBuffer must be used with Dict obs space only; "
-                f"got {type(observation_space).__name__}, use ReplayBuffer for it"
-            )
+        require_dict(self, observation_space)
         super().__init__(buffer_size, observation_space, *args, **kwargs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -12,47 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from relive import _native, inputs
 from relive.batches import DictRolloutBufferSamples, RolloutBufferSamples
-from relive.buffers.base import BaseBuffer
+from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.rollout_ends import RolloutEnds
-from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError, WrongSpaceError
+from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError
 from relive.randomness import Stream
 from relive.returns import gae
-from relive.spaces import DTypes, action_tree, check_dtypes, observation_tree
+from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
 
 Array = NDArray[Any]
 Samples = RolloutBufferSamples | DictRolloutBufferSamples
+BatchTypes: TypeAlias = tuple[type[RolloutBufferSamples], type[DictRolloutBufferSamples]]
 
 # Integers up to this are exact in float32.
 _EXACT_IN_FLOAT32 = 1 << 24
 
 
-class RolloutBuffer(BaseBuffer):
-    """``buffer_size`` steps of ``n_envs`` environments, for on-policy learners.
-
-    The contract is that of Stable-Baselines3 2.9.2, bit for bit: advantages, returns, and the minibatches after the
-    same ``numpy.random.seed``. The arrays are ordinary attributes, time-major ``(buffer_size, n_envs, ...)``, and
-    stay so when minibatches are drawn. Minibatch indices count environment by environment, as the seed's do.
-
-    Args:
-        buffer_size: steps per environment.
-        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
-        action_space: one of the first four.
-        device: where minibatches go; "auto" is CUDA where there is one, else the CPU.
-        gae_lambda: 0 gives one-step advantages, 1 Monte Carlo ones.
-        gamma: discount.
-        n_envs: environments that add side by side.
-        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}``.
-        validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
-            Stable-Baselines3 does.
-        seed: None shuffles with NumPy's global generator, as the seed module does; an int or a
-            ``numpy.random.Generator`` gives a stream of its own.
-
-    Attributes:
-        observations: ``(buffer_size, n_envs, *shape)``, for Dict and Tuple spaces nested arrays.
-        actions: ``(buffer_size, n_envs, action_dim)`` in the space's dtype.
-        rewards, episode_starts, values, log_probs: ``(buffer_size, n_envs)`` float32, as added.
-        advantages, returns: the same shape, by `compute_returns_and_advantage`.
-    """
+class RolloutMethods(BaseBuffer):
+    """All that a rollout buffer does, but for its constructor: see `ReplayMethods`."""
 
     observations: Any
     actions: Array
@@ -63,46 +40,53 @@ class RolloutBuffer(BaseBuffer):
     advantages: NDArray[np.float32]
     returns: NDArray[np.float32]
 
-    # Whether minibatches need not go through a `_get_samples` that a subclass has overridden.
-    _gathers_natively = True
+    # What a subclass in the wild overrides, minibatches go through.
+    _overrides_get_samples = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._gathers_natively = cls._get_samples is RolloutBuffer._get_samples
+        cls._overrides_get_samples = cls._get_samples is not RolloutMethods._get_samples
 
-    def __init__(
+    # The named tuples of minibatches, for observations of one array or a Tuple, and of a Dict.
+    _batch_types: BatchTypes = (RolloutBufferSamples, DictRolloutBufferSamples)
+
+    def _set_up(
         self,
-        buffer_size: int,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        device: torch.device | str = "auto",
-        gae_lambda: float = 1,
-        gamma: float = 0.99,
-        n_envs: int = 1,
-        *,
-        dtypes: DTypes | None = None,
-        validate: Literal["strict", "seed"] = "strict",
-        seed: int | np.random.Generator | None = None,
+        gae_lambda: float,
+        gamma: float,
+        dtypes: DTypes | None,
+        validate: Literal["strict", "seed"],
+        seed: int | np.random.Generator | None,
     ) -> None:
-        super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        """What a constructor does after that of `BaseBuffer`."""
         if validate not in ("strict", "seed"):
             raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
         self.gae_lambda = gae_lambda
         self.gamma = gamma
         self.validate = validate
         self._stream = Stream(seed)
-        self._observation = observation_tree(observation_space, dtypes)
-        # Unlike in a replay buffer, a float64 action keeps its dtype until it is drawn (Stable-Baselines3 2.9.2).
-        kept = {} if action_space.dtype is None else {"action": action_space.dtype}
-        self._action = action_tree(action_space, {**kept, **(dtypes or {})})
+        self._dtypes = dtypes
         check_dtypes(dtypes, self._observation, self._action)
         self.generator_ready = False
         self.reset()
+
+    @cached_property
+    def _observation(self) -> Tree:
+        return observation_tree(self.observation_space, self.__dict__.get("_dtypes"))
+
+    @cached_property
+    def _action(self) -> Tree:
+        # Unlike in a replay buffer, a float64 action keeps its dtype until it is drawn (Stable-Baselines3 2.9.2).
+        kept = {} if self.action_space.dtype is None else {"action": self.action_space.dtype}
+        return action_tree(self.action_space, {**kept, **(self.__dict__.get("_dtypes") or {})})
 
     # Filling -------------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Empties the rollout and zeroes it, following ``buffer_size`` and ``n_envs`` where they were changed."""
+        if "_stream" not in self.__dict__:  # a subclass that skipped its parent's constructor has arrays of its own
+            super().reset()
+            return
         rows = (self.buffer_size, self.n_envs)
         old = self.__dict__.get("observations")
         old_parts = self._parts(old)
@@ -262,14 +246,16 @@ class RolloutBuffer(BaseBuffer):
         return self._minibatches(batch_size, self._steps(partial))
 
     def _minibatches(self, batch_size: int | None, steps: int) -> Generator[Samples, None, None]:
-        valid = np.flatnonzero(self._ends.valid[:steps].swapaxes(0, 1))
+        valid = np.arange(steps * self.n_envs)
+        if "_ends" in self.__dict__ and self._ends.masked:
+            valid = np.flatnonzero(self._ends.valid[:steps].swapaxes(0, 1))
         indices = valid[self._stream_or_global().permutation(len(valid))]
-        if not self._gathers_natively and not self.generator_ready:
+        if self._overrides_get_samples and not self.generator_ready:
             self._flatten_for_subclass()
         size = len(indices) if batch_size is None else batch_size
         for start in range(0, len(indices), max(size, 1)):
             part = indices[start : start + size]
-            yield self._gather(part, steps) if self._gathers_natively else self._get_samples(part)
+            yield self._get_samples(part) if self._overrides_get_samples else self._gather(part, steps)
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Samples:
         """The steps at these flat indices, which count environment by environment."""
@@ -289,7 +275,7 @@ class RolloutBuffer(BaseBuffer):
         )
         numbers = (self.values, self.log_probs, self.advantages, self.returns)
         rest = [self.to_torch(take(array).reshape(-1), copy=False) for array in numbers]
-        kind = DictRolloutBufferSamples if isinstance(self.observation_space, spaces.Dict) else RolloutBufferSamples
+        kind = self._batch_types[isinstance(self.observation_space, spaces.Dict)]
         return kind(observations, self.to_torch(actions, copy=False), *rest)
 
     def _flatten_for_subclass(self) -> None:
@@ -326,6 +312,52 @@ class RolloutBuffer(BaseBuffer):
         )
 
 
+class RolloutBuffer(RolloutMethods):
+    """``buffer_size`` steps of ``n_envs`` environments, for on-policy learners.
+
+    The contract is that of Stable-Baselines3 2.9.2, bit for bit: advantages, returns, and the minibatches after the
+    same ``numpy.random.seed``. The arrays are ordinary attributes, time-major ``(buffer_size, n_envs, ...)``, and
+    stay so when minibatches are drawn. Minibatch indices count environment by environment, as the seed's do.
+
+    Args:
+        buffer_size: steps per environment.
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
+        action_space: one of the first four.
+        device: where minibatches go; "auto" is CUDA where there is one, else the CPU.
+        gae_lambda: 0 gives one-step advantages, 1 Monte Carlo ones.
+        gamma: discount.
+        n_envs: environments that add side by side.
+        dtypes: stored dtypes by leaf, for example ``{"observation": np.float16}``.
+        validate: "strict" makes wrong shapes, lossy casts and NaN rewards errors; "seed" broadcasts and casts as
+            Stable-Baselines3 does.
+        seed: None shuffles with NumPy's global generator, as the seed module does; an int or a
+            ``numpy.random.Generator`` gives a stream of its own.
+
+    Attributes:
+        observations: ``(buffer_size, n_envs, *shape)``, for Dict and Tuple spaces nested arrays.
+        actions: ``(buffer_size, n_envs, action_dim)`` in the space's dtype.
+        rewards, episode_starts, values, log_probs: ``(buffer_size, n_envs)`` float32, as added.
+        advantages, returns: the same shape, by `compute_returns_and_advantage`.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        gae_lambda: float = 1,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+        *,
+        dtypes: DTypes | None = None,
+        validate: Literal["strict", "seed"] = "strict",
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        self._set_up(gae_lambda, gamma, dtypes, validate, seed)
+
+
 class DictRolloutBuffer(RolloutBuffer):
     """A `RolloutBuffer` for Dict observation spaces; its minibatches hold dicts of tensors.
 
@@ -336,11 +368,7 @@ class DictRolloutBuffer(RolloutBuffer):
     """
 
     def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
-        if not isinstance(observation_space, spaces.Dict):
-            raise WrongSpaceError(
-                "DictRolloutBuffer must be used with Dict obs space only; "
-                f"got {type(observation_space).__name__}, use RolloutBuffer for it"
-            )
+        require_dict(self, observation_space)
         super().__init__(buffer_size, observation_space, *args, **kwargs)
 
 

@@ -20,7 +20,7 @@ from relive.timeline import Timeline
 from relive.views import successors
 
 if TYPE_CHECKING:
-    from relive.buffers.replay import ReplayBuffer
+    from relive.buffers.replay import ReplayMethods
 
 
 class _Attribute(ABC):
@@ -29,7 +29,7 @@ class _Attribute(ABC):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, buffer: ReplayBuffer | None, owner: type) -> Any:
+    def __get__(self, buffer: ReplayMethods | None, owner: type) -> Any:
         if buffer is None:
             return self
         timeline: Timeline | None = buffer.__dict__.get("_timeline")
@@ -40,7 +40,7 @@ class _Attribute(ABC):
         except KeyError:
             raise AttributeError(f"{type(buffer).__name__} has no attribute {self.name!r}") from None
 
-    def __set__(self, buffer: ReplayBuffer, value: Any) -> None:
+    def __set__(self, buffer: ReplayMethods, value: Any) -> None:
         timeline: Timeline | None = buffer.__dict__.get("_timeline")
         if timeline is None:
             buffer.__dict__[self.name] = value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from gymnasium import spaces
@@ -12,13 +12,15 @@ from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
 from relive.timeline import Timeline
 
 Samples = ReplayBufferSamples | DictReplayBufferSamples
+#: The named tuples for observations of one array or a Tuple, and of a Dict.
+BatchTypes: TypeAlias = tuple[type[ReplayBufferSamples], type[DictReplayBufferSamples]]
 
 
-def batch(timeline: Timeline, fields: Sequence[torch.Tensor]) -> Samples:
+def batch(timeline: Timeline, fields: Sequence[torch.Tensor], types: BatchTypes) -> Samples:
     """The named tuple of these fields: observation leaves, action leaves, successor leaves, dones, rewards."""
     if timeline.observation.is_leaf and timeline.action.is_leaf:
-        return ReplayBufferSamples(*fields)
-    kind = DictReplayBufferSamples if isinstance(timeline.observation.space, spaces.Dict) else ReplayBufferSamples
+        return types[0](*fields)
+    kind = types[1] if isinstance(timeline.observation.space, spaces.Dict) else types[0]
     return kind(*split(timeline, fields))
 
 
