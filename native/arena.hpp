@@ -42,8 +42,7 @@ class Arena {
         for (Block* block : blocks_) {
             if (block->users.load(std::memory_order_acquire) != 0) continue;
             if (block->capacity < bytes || block->capacity / 2 > std::max(bytes, smallest)) continue;
-            if (!best || block->last_use > best->last_use)
-                best = block;  // the one most likely still in a cache
+            if (!best || block->last_use > best->last_use) best = block;  // the one most likely still in a cache
         }
         if (!best) {
             best = allocate(bytes);

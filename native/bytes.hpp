@@ -57,8 +57,7 @@ inline void store(std::byte* to, T value) noexcept {
 inline bool equal_bytes(const std::byte* a, const std::byte* b, std::size_t size) noexcept {
     if (size > 512 || size < 8) return std::memcmp(a, b, size) == 0;
     std::uint64_t difference = load<std::uint64_t>(a + size - 8) ^ load<std::uint64_t>(b + size - 8);
-    for (std::size_t i = 0; i + 8 < size; i += 8)
-        difference |= load<std::uint64_t>(a + i) ^ load<std::uint64_t>(b + i);
+    for (std::size_t i = 0; i + 8 < size; i += 8) difference |= load<std::uint64_t>(a + i) ^ load<std::uint64_t>(b + i);
     return difference == 0;
 }
 

@@ -66,8 +66,7 @@ inline void draw_uniform(const Timeline& timeline, BitGenerator& bits, std::size
         const std::vector<std::int64_t>& before = timeline.counts_before();
         for (std::size_t i = 0; i < size; ++i) {
             const auto lane =
-                static_cast<std::size_t>(std::upper_bound(before.begin(), before.end(), scratch[i]) -
-                                         before.begin()) -
+                static_cast<std::size_t>(std::upper_bound(before.begin(), before.end(), scratch[i]) - before.begin()) -
                 1;
             const std::int64_t oldest = lanes[lane].head - lanes[lane].count;
             picks[i] = {lane, timeline.row_of(oldest + scratch[i] - before[lane])};

@@ -27,16 +27,14 @@ class Finals {
     // An array of `slots` items for every observation leaf. The first chunk has room for the head slots.
     void add_chunk(std::size_t slots, std::vector<std::byte*> arrays) {
         if (!std::has_single_bit(slots) || slots < lanes_) {
-            throw std::invalid_argument(
-                "a chunk of finals holds a power of two of slots, at least one per lane");
+            throw std::invalid_argument("a chunk of finals holds a power of two of slots, at least one per lane");
         }
         if (!chunks_.empty() && slots != capacity() / chunks_.size()) {
             throw std::invalid_argument("all chunks of finals have the same number of slots");
         }
         if (arrays.size() != leaf_bytes_.size())
             throw std::invalid_argument("a chunk of finals has an array for every leaf");
-        if (capacity() + slots > static_cast<std::size_t>(INT32_MAX))
-            throw std::length_error("too many finals");
+        if (capacity() + slots > static_cast<std::size_t>(INT32_MAX)) throw std::length_error("too many finals");
         shift_ = std::countr_zero(slots);
         chunks_.push_back(std::move(arrays));
     }

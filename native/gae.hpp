@@ -47,8 +47,8 @@ void gae(const Rollout& r, double gamma, double gae_lambda) {
             Sum later{0};
             for (std::size_t step = r.steps; step-- > 0;) {
                 const std::size_t at = step * r.envs + env;
-                later = gae_step<Delta, Sum>(r.rewards[at], r.values[at], values_after(step)[env],
-                                             ends_of(step)[env], discount, trace, later);
+                later = gae_step<Delta, Sum>(r.rewards[at], r.values[at], values_after(step)[env], ends_of(step)[env],
+                                             discount, trace, later);
                 r.advantages[at] = static_cast<float>(later);
                 r.returns[at] = r.advantages[at] + r.values[at];
             }
@@ -65,8 +65,8 @@ void gae(const Rollout& r, double gamma, double gae_lambda) {
         float* __restrict const returns = r.returns + step * r.envs;
         Sum* __restrict const sums = later.data();
         for (std::size_t env = 0; env < r.envs; ++env) {
-            sums[env] = gae_step<Delta, Sum>(rewards[env], values[env], next_values[env], ended[env],
-                                             discount, trace, sums[env]);
+            sums[env] = gae_step<Delta, Sum>(rewards[env], values[env], next_values[env], ended[env], discount, trace,
+                                             sums[env]);
             advantages[env] = static_cast<float>(sums[env]);
             returns[env] = advantages[env] + values[env];
         }

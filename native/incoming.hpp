@@ -54,8 +54,7 @@ struct NumpyFields {
 class NumpyTypes {
   public:
     // `dtypes`: (dtype object, type code, bits).
-    NumpyTypes(nb::handle array_type,
-               const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>& dtypes)
+    NumpyTypes(nb::handle array_type, const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>& dtypes)
         : array_type_(nb::borrow(array_type)) {
         for (const auto& [object, code, bits] : dtypes) dtypes_.push_back({object, DLType{code, bits, 1}});
     }
@@ -79,8 +78,7 @@ class NumpyTypes {
 // Opens the arrays of one call.
 class Borrowed {
   public:
-    Borrowed(const NumpyTypes& types, bool fields_are_known)
-        : types_(types), fields_are_known_(fields_are_known) {}
+    Borrowed(const NumpyTypes& types, bool fields_are_known) : types_(types), fields_are_known_(fields_are_known) {}
     ~Borrowed() {
         for (PyObject* capsule : capsules_) Py_DECREF(capsule);
     }
@@ -170,12 +168,11 @@ inline bool read_leaf(Borrowed& borrowed, nb::handle object, const LeafSpec& spe
 }
 
 // One object for a space of one leaf, a tuple of objects for a tree.
-inline bool read_leaves(Borrowed& borrowed, nb::handle object, const std::vector<LeafSpec>& specs,
-                        bool is_tree, const Leading& leading, std::vector<Column>& out) {
+inline bool read_leaves(Borrowed& borrowed, nb::handle object, const std::vector<LeafSpec>& specs, bool is_tree,
+                        const Leading& leading, std::vector<Column>& out) {
     out.resize(specs.size());
     if (!is_tree) return read_leaf(borrowed, object, specs[0], leading, out[0]);
-    if (!PyTuple_CheckExact(object.ptr()) ||
-        static_cast<std::size_t>(PyTuple_Size(object.ptr())) != specs.size())
+    if (!PyTuple_CheckExact(object.ptr()) || static_cast<std::size_t>(PyTuple_Size(object.ptr())) != specs.size())
         return false;
     for (std::size_t i = 0; i < specs.size(); ++i) {
         const nb::handle item = PyTuple_GetItem(object.ptr(), static_cast<Py_ssize_t>(i));
@@ -215,8 +212,7 @@ inline bool read_scalars(Borrowed& borrowed, nb::handle object, const Leading& l
 
 // `info[key]` of every environment as a flag: a list of dicts whose values, where present, are True or False.
 inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float* out) {
-    if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != lanes)
-        return false;
+    if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != lanes) return false;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
         PyObject* const info = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane));
         if (!PyDict_CheckExact(info)) return false;
@@ -233,8 +229,7 @@ inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float
 
 // The same for many steps: a list of such lists.
 inline bool read_many_infos(nb::handle infos, PyObject* key, const Leading& leading, float* out) {
-    if (!PyList_CheckExact(infos.ptr()) ||
-        static_cast<std::size_t>(PyList_Size(infos.ptr())) != leading.steps)
+    if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != leading.steps)
         return false;
     for (std::size_t step = 0; step < leading.steps; ++step) {
         const nb::handle at_step = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(step));
@@ -244,8 +239,7 @@ inline bool read_many_infos(nb::handle infos, PyObject* key, const Leading& lead
 }
 
 // A boolean array (lanes,).
-inline bool read_mask(Borrowed& borrowed, nb::handle object, const Leading& leading,
-                      std::vector<std::uint8_t>& out) {
+inline bool read_mask(Borrowed& borrowed, nb::handle object, const Leading& leading, std::vector<std::uint8_t>& out) {
     ArrayView array;
     if (!borrowed.open(object, array) || array.ndim != 1 || !leading.fits(array)) return false;
     if (!(array.dtype == DLType{dl_bool, 8, 1})) return false;

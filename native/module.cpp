@@ -57,8 +57,7 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
     auto owned = std::make_unique<std::vector<T>>(std::move(values));
     T* const data = owned->data();
     const std::size_t size = owned->size();
-    const nb::capsule owner(owned.release(),
-                            [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    const nb::capsule owner(owned.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
     return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner);
 }
 
@@ -73,8 +72,7 @@ void require(bool holds, const char* message) {
 }
 
 // A leaf as Python describes it: (type code, bits, shape, packed, offset in the record, memory of a large leaf or None).
-using LeafArgument =
-    std::tuple<std::uint8_t, std::uint8_t, std::vector<std::int64_t>, bool, std::size_t, nb::object>;
+using LeafArgument = std::tuple<std::uint8_t, std::uint8_t, std::vector<std::int64_t>, bool, std::size_t, nb::object>;
 
 std::size_t item_bytes(const DLType& dtype, const std::vector<std::int64_t>& shape) {
     std::size_t bytes = dtype.bits / 8U;
@@ -89,8 +87,7 @@ class Core {
   public:
     Core(std::size_t rows, std::size_t lanes, Bytes records, std::size_t record_bytes,
          const std::vector<LeafArgument>& observation, const std::vector<LeafArgument>& action,
-         std::vector<std::size_t> offsets, bool observation_is_tree, bool action_is_tree,
-         nb::type_object array_type,
+         std::vector<std::size_t> offsets, bool observation_is_tree, bool action_is_tree, nb::type_object array_type,
          const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>& dtypes, bool fields_are_known)
         : numpy_(array_type, dtypes),
           fields_are_known_(fields_are_known),
@@ -100,8 +97,7 @@ class Core {
         Layout layout;
         require(rows > 0 && lanes > 0, "rows and lanes are positive");
         require(offsets.size() == 5, "offsets of reward, done, timeout, link, flags");
-        require(record_bytes > 0 && records.size() == rows * lanes * record_bytes,
-                "records do not fit rows and lanes");
+        require(record_bytes > 0 && records.size() == rows * lanes * record_bytes, "records do not fit rows and lanes");
         layout.rows = rows;
         layout.lanes = lanes;
         layout.record_bytes = record_bytes;
@@ -126,8 +122,8 @@ class Core {
     // 0: stored. > 0: so many finals are lacking, nothing was changed. -1: not understood, or where `strict` a NaN reward or
     // a flag that is neither 0 nor 1: make it plain arrays, or an error.
     std::int64_t append(nb::handle observation, nb::handle successor, nb::handle action, nb::handle reward,
-                        nb::handle done, nb::handle timeout, bool gymnasium_words, nb::handle infos,
-                        nb::handle mask, bool strict, std::int64_t steps) {
+                        nb::handle done, nb::handle timeout, bool gymnasium_words, nb::handle infos, nb::handle mask,
+                        bool strict, std::int64_t steps) {
         const std::size_t lanes = timeline_->layout().lanes;
         const Leading leading{steps >= 0, steps >= 0 ? static_cast<std::size_t>(steps) : 1, lanes};
         const std::size_t scalars = leading.steps * lanes;
@@ -139,27 +135,22 @@ class Core {
         float* const dones = rewards + scalars;
         float* const timeouts = dones + scalars;
         std::vector<std::uint8_t> lane_mask;
-        if (!read_leaves(borrowed, observation, observation_specs_, observation_is_tree_, leading,
-                         in.observation))
+        if (!read_leaves(borrowed, observation, observation_specs_, observation_is_tree_, leading, in.observation))
             return -1;
-        if (!read_leaves(borrowed, successor, observation_specs_, observation_is_tree_, leading,
-                         in.successor))
+        if (!read_leaves(borrowed, successor, observation_specs_, observation_is_tree_, leading, in.successor))
             return -1;
         if (!read_leaves(borrowed, action, action_specs_, action_is_tree_, leading, in.action)) return -1;
         if (!read_scalars(borrowed, reward, leading, rewards)) return -1;
         if (!read_scalars(borrowed, done, leading, dones)) return -1;
         if (!timeout.is_none() && !read_scalars(borrowed, timeout, leading, timeouts)) return -1;
-        if (!infos.is_none() &&
-            !(leading.has_steps ? read_many_infos(infos, timeout_key_.ptr(), leading, timeouts)
-                                : read_infos(infos, timeout_key_.ptr(), lanes, timeouts))) {
+        if (!infos.is_none() && !(leading.has_steps ? read_many_infos(infos, timeout_key_.ptr(), leading, timeouts)
+                                                    : read_infos(infos, timeout_key_.ptr(), lanes, timeouts))) {
             return -1;
         }
-        if (!mask.is_none() && (leading.has_steps || !read_mask(borrowed, mask, leading, lane_mask)))
-            return -1;
+        if (!mask.is_none() && (leading.has_steps || !read_mask(borrowed, mask, leading, lane_mask))) return -1;
         for (std::size_t i = 0; i < scalars; ++i) {
             const bool counts = lane_mask.empty() || lane_mask[i];
-            if (strict && counts && (std::isnan(rewards[i]) || (dones[i] != 0.0F && dones[i] != 1.0F)))
-                return -1;
+            if (strict && counts && (std::isnan(rewards[i]) || (dones[i] != 0.0F && dones[i] != 1.0F))) return -1;
             if (gymnasium_words) {  // `done` is terminated, `timeout` truncated; termination wins
                 const bool terminated = dones[i] != 0.0F;
                 const bool truncated = timeouts[i] != 0.0F;
@@ -186,8 +177,7 @@ class Core {
         require(arrays.size() == layout.observation.size(), "a chunk of finals has an array for every leaf");
         std::vector<std::byte*> pointers;
         for (std::size_t i = 0; i < arrays.size(); ++i) {
-            require(arrays[i].size() == slots * layout.observation[i].bytes,
-                    "a chunk of finals has another size");
+            require(arrays[i].size() == slots * layout.observation[i].bytes, "a chunk of finals has another size");
             pointers.push_back(memory(arrays[i]));
         }
         locked(timeline_->mutex, 0, [&] { timeline_->finals().add_chunk(slots, std::move(pointers)); });
@@ -225,8 +215,7 @@ class Core {
         const Layout& layout = timeline_->layout();
         require(leaf < layout.observation.size(), "no such observation leaf");
         const Column column = whole_column(values, layout.observation[leaf]);
-        return locked(timeline_->mutex, long_work + 1,
-                      [&] { return timeline_->assign_observation(leaf, column); });
+        return locked(timeline_->mutex, long_work + 1, [&] { return timeline_->assign_observation(leaf, column); });
     }
 
     // A batch of uniformly drawn transitions, each field made a tensor by `convert`; None from an empty buffer.
@@ -324,8 +313,7 @@ class Core {
         auto* const to = reinterpret_cast<std::byte*>(out.data());
         locked(timeline_->mutex, out.size(), [&] {
             for (std::size_t i = 0; i < picks.size(); ++i) {
-                copy_bytes(to + i * which.bytes, timeline_->successor(leaf, picks[i].lane, picks[i].row),
-                           which.bytes);
+                copy_bytes(to + i * which.bytes, timeline_->successor(leaf, picks[i].lane, picks[i].row), which.bytes);
             }
         });
     }
@@ -370,8 +358,8 @@ class Core {
     // Copies the first `rows` rows of every lane and the finals below `high_water` as they are at one instant: records,
     // large leaves, and the finals of every observation leaf. Returns heads and counts, or None where held steps or
     // finals do not fit any more (the caller then makes more room).
-    nb::object snapshot(std::size_t rows, std::size_t high_water, const Bytes& records,
-                        const std::vector<Bytes>& large, const std::vector<Bytes>& finals) {
+    nb::object snapshot(std::size_t rows, std::size_t high_water, const Bytes& records, const std::vector<Bytes>& large,
+                        const std::vector<Bytes>& finals) {
         const Layout& layout = timeline_->layout();
         require(rows <= layout.rows && records.size() == rows * layout.lanes * layout.record_bytes,
                 "records do not fit");
@@ -394,10 +382,8 @@ class Core {
             if (timeline_->used_rows() > rows || timeline_->finals().high_water() > high_water) return false;
             at_that_instant = timeline_->lanes();
             copy_lanes(layout.records, layout.record_bytes, rows, records);
-            for (std::size_t i = 0; i < apart.size(); ++i)
-                copy_lanes(apart[i].base, apart[i].bytes, rows, large[i]);
-            const std::size_t slots =
-                std::min(timeline_->finals().high_water(), timeline_->finals().capacity());
+            for (std::size_t i = 0; i < apart.size(); ++i) copy_lanes(apart[i].base, apart[i].bytes, rows, large[i]);
+            const std::size_t slots = std::min(timeline_->finals().high_water(), timeline_->finals().capacity());
             for (std::size_t i = 0; i < finals.size(); ++i) {
                 const std::size_t bytes = layout.observation[i].bytes;
                 for (std::size_t slot = 0; slot < slots; ++slot) {
@@ -413,9 +399,8 @@ class Core {
 
     // How many rows, from row 0, and finals a snapshot must have room for.
     std::pair<std::size_t, std::size_t> used() {
-        return locked(timeline_->mutex, 0, [&] {
-            return std::make_pair(timeline_->used_rows(), timeline_->finals().high_water());
-        });
+        return locked(timeline_->mutex, 0,
+                      [&] { return std::make_pair(timeline_->used_rows(), timeline_->finals().high_water()); });
     }
 
   private:
@@ -482,8 +467,8 @@ class Core {
     static Column whole_column(const ConstBytes& values, const Leaf& leaf, const Layout& layout) {
         require(values.size() == layout.rows * layout.lanes * leaf.bytes, "values do not fit rows and lanes");
         const auto item = static_cast<std::ptrdiff_t>(leaf.bytes);
-        return {reinterpret_cast<const std::byte*>(values.data()),
-                item * static_cast<std::ptrdiff_t>(layout.lanes), item};
+        return {reinterpret_cast<const std::byte*>(values.data()), item * static_cast<std::ptrdiff_t>(layout.lanes),
+                item};
     }
     Column whole_column(const ConstBytes& values, const Leaf& leaf) const {
         return whole_column(values, leaf, timeline_->layout());
@@ -518,8 +503,7 @@ class Core {
         std::size_t field = 0;
         for (std::size_t i = 0; i < observation_specs_.size(); ++i)
             batch.observation.push_back(memory_of_batch.data(field++));
-        for (std::size_t i = 0; i < action_specs_.size(); ++i)
-            batch.action.push_back(memory_of_batch.data(field++));
+        for (std::size_t i = 0; i < action_specs_.size(); ++i) batch.action.push_back(memory_of_batch.data(field++));
         for (std::size_t i = 0; i < observation_specs_.size(); ++i)
             batch.successor.push_back(memory_of_batch.data(field++));
         batch.done = memory_of_batch.data(field++);
@@ -551,24 +535,21 @@ class Core {
 bool numpy_fields_match(nb::handle array, std::uintptr_t address, const std::vector<std::int64_t>& shape,
                         const std::vector<std::int64_t>& strides, nb::handle dtype) {
     const auto* const fields = reinterpret_cast<const NumpyFields*>(array.ptr());
-    return sizeof(Py_ssize_t) == sizeof(std::int64_t) &&
-           reinterpret_cast<std::uintptr_t>(fields->data) == address &&
+    return sizeof(Py_ssize_t) == sizeof(std::int64_t) && reinterpret_cast<std::uintptr_t>(fields->data) == address &&
            fields->nd == static_cast<int>(shape.size()) && fields->descr == dtype.ptr() &&
            std::equal(shape.begin(), shape.end(), fields->dimensions) &&
            std::equal(strides.begin(), strides.end(), fields->strides);
 }
 
-nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> draw(std::uint64_t bound, std::size_t size,
-                                                       nb::handle capsule) {
+nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> draw(std::uint64_t bound, std::size_t size, nb::handle capsule) {
     require(bound > 0, "the bound of a draw is positive");
     std::vector<std::int64_t> out(size);
     draw_below(bit_generator(capsule), bound, size, out.data());
     return to_numpy(std::move(out));
 }
 
-void compute_gae(const Floats& rewards, const Floats& values, const Floats& episode_starts,
-                 const Floats& last_values, const Floats& dones,
-                 nb::ndarray<float, nb::c_contig, nb::device::cpu> advantages,
+void compute_gae(const Floats& rewards, const Floats& values, const Floats& episode_starts, const Floats& last_values,
+                 const Floats& dones, nb::ndarray<float, nb::c_contig, nb::device::cpu> advantages,
                  nb::ndarray<float, nb::c_contig, nb::device::cpu> returns, std::size_t steps, double gamma,
                  double gae_lambda, bool wide_delta, bool wide_sum) {
     const std::size_t envs = last_values.size();
@@ -596,13 +577,13 @@ void compute_gae(const Floats& rewards, const Floats& values, const Floats& epis
     }
 }
 
-void take(const ConstBytes& source, std::size_t item, std::size_t steps, std::size_t envs,
-          const Indices& indices, const Bytes& out) {
+void take(const ConstBytes& source, std::size_t item, std::size_t steps, std::size_t envs, const Indices& indices,
+          const Bytes& out) {
     require(source.size() >= steps * envs * item, "the source does not fit steps and envs");
     require(out.size() == indices.size() * item, "out does not fit the indices");
     const nb::gil_scoped_release released;
-    take_env_major(reinterpret_cast<const std::byte*>(source.data()), item, steps, envs, indices.data(),
-                   indices.size(), reinterpret_cast<std::byte*>(out.data()));
+    take_env_major(reinterpret_cast<const std::byte*>(source.data()), item, steps, envs, indices.data(), indices.size(),
+                   reinterpret_cast<std::byte*>(out.data()));
 }
 
 }  // namespace
@@ -612,17 +593,16 @@ NB_MODULE(_native, m) {
     using relive::Core;
     m.doc() = "The native core of relive; its Python face is the rest of the package.";
     nb::class_<Core>(m, "Core")
-        .def(nb::init<std::size_t, std::size_t, relive::Bytes, std::size_t,
-                      const std::vector<relive::LeafArgument>&, const std::vector<relive::LeafArgument>&,
-                      std::vector<std::size_t>, bool, bool, nb::type_object,
+        .def(nb::init<std::size_t, std::size_t, relive::Bytes, std::size_t, const std::vector<relive::LeafArgument>&,
+                      const std::vector<relive::LeafArgument>&, std::vector<std::size_t>, bool, bool, nb::type_object,
                       const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>&, bool>(),
-             nb::arg("rows"), nb::arg("lanes"), nb::arg("records"), nb::arg("record_bytes"),
-             nb::arg("observation"), nb::arg("action"), nb::arg("offsets"), nb::arg("observation_is_tree"),
-             nb::arg("action_is_tree"), nb::arg("array_type"), nb::arg("dtypes"), nb::arg("fields_are_known"))
+             nb::arg("rows"), nb::arg("lanes"), nb::arg("records"), nb::arg("record_bytes"), nb::arg("observation"),
+             nb::arg("action"), nb::arg("offsets"), nb::arg("observation_is_tree"), nb::arg("action_is_tree"),
+             nb::arg("array_type"), nb::arg("dtypes"), nb::arg("fields_are_known"))
         .def("append", &Core::append, nb::arg("observation").none(), nb::arg("successor").none(),
-             nb::arg("action").none(), nb::arg("reward").none(), nb::arg("done").none(),
-             nb::arg("timeout").none(), nb::arg("gymnasium_words"), nb::arg("infos").none(),
-             nb::arg("mask").none(), nb::arg("strict"), nb::arg("steps"))
+             nb::arg("action").none(), nb::arg("reward").none(), nb::arg("done").none(), nb::arg("timeout").none(),
+             nb::arg("gymnasium_words"), nb::arg("infos").none(), nb::arg("mask").none(), nb::arg("strict"),
+             nb::arg("steps"))
         .def("add_finals", &Core::add_finals, nb::arg("slots"), nb::arg("arrays"))
         .def("interrupt", &Core::interrupt, nb::arg("lanes"))
         .def("clear", &Core::clear)
@@ -636,24 +616,22 @@ NB_MODULE(_native, m) {
         .def("held_handles", &Core::held_handles, nb::arg("handles"))
         .def("all_handles", &Core::all_handles)
         .def("set_field", &Core::set_field, nb::arg("handles"), nb::arg("field"), nb::arg("values"))
-        .def("successors", &Core::successors, nb::arg("leaf"), nb::arg("rows"), nb::arg("lanes"),
-             nb::arg("out"))
+        .def("successors", &Core::successors, nb::arg("leaf"), nb::arg("rows"), nb::arg("lanes"), nb::arg("out"))
         .def("lanes", &Core::lanes)
         .def("common", &Core::common)
         .def("held", &Core::held)
         .def("finals", &Core::finals)
         .def("arena_bytes", &Core::arena_bytes)
         .def("used", &Core::used)
-        .def("snapshot", &Core::snapshot, nb::arg("rows"), nb::arg("high_water"), nb::arg("records"),
-             nb::arg("large"), nb::arg("finals"))
+        .def("snapshot", &Core::snapshot, nb::arg("rows"), nb::arg("high_water"), nb::arg("records"), nb::arg("large"),
+             nb::arg("finals"))
         .def("restore", &Core::restore, nb::arg("heads"), nb::arg("counts"), nb::arg("high_water"));
-    m.def("numpy_fields_match", &relive::numpy_fields_match, nb::arg("array"), nb::arg("address"),
-          nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"));
+    m.def("numpy_fields_match", &relive::numpy_fields_match, nb::arg("array"), nb::arg("address"), nb::arg("shape"),
+          nb::arg("strides"), nb::arg("dtype"));
     m.def("draw_below", &relive::draw, nb::arg("bound"), nb::arg("size"), nb::arg("bit_generator"));
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"),
-          nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"),
-          nb::arg("steps"), nb::arg("gamma"), nb::arg("gae_lambda"), nb::arg("wide_delta"),
-          nb::arg("wide_sum"));
-    m.def("take_env_major", &relive::take, nb::arg("source"), nb::arg("item"), nb::arg("steps"),
-          nb::arg("envs"), nb::arg("indices"), nb::arg("out"));
+          nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"), nb::arg("steps"),
+          nb::arg("gamma"), nb::arg("gae_lambda"), nb::arg("wide_delta"), nb::arg("wide_sum"));
+    m.def("take_env_major", &relive::take, nb::arg("source"), nb::arg("item"), nb::arg("steps"), nb::arg("envs"),
+          nb::arg("indices"), nb::arg("out"));
 }

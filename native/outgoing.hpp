@@ -52,8 +52,7 @@ class BatchMemory {
   public:
     static constexpr std::size_t own_block = std::size_t{64} << 10;
 
-    BatchMemory(Arena& arena, const std::vector<Field>& fields, std::size_t size)
-        : fields_(&fields), size_(size) {
+    BatchMemory(Arena& arena, const std::vector<Field>& fields, std::size_t size) : fields_(&fields), size_(size) {
         places_.resize(fields.size());
         try {
             place(arena);
@@ -66,9 +65,7 @@ class BatchMemory {
     BatchMemory(const BatchMemory&) = delete;
     BatchMemory& operator=(const BatchMemory&) = delete;
 
-    std::byte* data(std::size_t field) const noexcept {
-        return places_[field].block->data + places_[field].offset;
-    }
+    std::byte* data(std::size_t field) const noexcept { return places_[field].block->data + places_[field].offset; }
 
     // Calls `convert` on a capsule for every field: a tuple of what it returns.
     nb::object hand_out(nb::handle convert) {

@@ -28,8 +28,7 @@ Timeline::Timeline(Layout layout)
         throw std::invalid_argument("a timeline has at least one row and lane");
     layout_.reach = layout_.record_bytes;
     for (const Leaf& leaf : layout_.observation) {
-        if (leaf.packed)
-            layout_.reach = std::max(layout_.reach, layout_.record_bytes + leaf.offset + leaf.bytes);
+        if (leaf.packed) layout_.reach = std::max(layout_.reach, layout_.record_bytes + leaf.offset + leaf.bytes);
     }
 }
 
@@ -43,8 +42,7 @@ void Timeline::set_link(std::size_t lane, std::size_t row, std::int32_t link) no
 
 const std::byte* Timeline::successor(std::size_t leaf, std::size_t lane, std::size_t row) const noexcept {
     const std::int32_t where = link(lane, row);
-    return where == next_row ? layout_.at(layout_.observation[leaf], lane, next(row))
-                             : finals_.at(leaf, where - 1);
+    return where == next_row ? layout_.at(layout_.observation[leaf], lane, next(row)) : finals_.at(leaf, where - 1);
 }
 
 std::int64_t Timeline::age(std::size_t lane, std::size_t row) const noexcept {
@@ -54,8 +52,7 @@ std::int64_t Timeline::age(std::size_t lane, std::size_t row) const noexcept {
 
 void Timeline::release(std::size_t lane, std::size_t row) {
     const std::int32_t old = link(lane, row);
-    if (old > static_cast<std::int32_t>(layout_.lanes))
-        finals_.give_back(old - 1);  // head slots are never given back
+    if (old > static_cast<std::int32_t>(layout_.lanes)) finals_.give_back(old - 1);  // head slots are never given back
 }
 
 void Timeline::fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step,
@@ -88,8 +85,7 @@ void Timeline::move_to_head_slot(std::size_t lane) {
 bool Timeline::successor_is_next_row(std::size_t lane, std::size_t row) const noexcept {
     for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
         const Leaf& leaf = layout_.observation[i];
-        if (!equal_bytes(successor(i, lane, row), layout_.at(leaf, lane, next(row)), leaf.bytes))
-            return false;
+        if (!equal_bytes(successor(i, lane, row), layout_.at(leaf, lane, next(row)), leaf.bytes)) return false;
     }
     return true;
 }
@@ -127,8 +123,8 @@ std::size_t Timeline::count_breaks(const Steps& steps, const std::uint8_t* mask)
         for (std::size_t i = 0; i < steps.observation.size(); ++i) {
             const std::size_t bytes = layout_.observation[i].bytes;
             for (std::size_t step = first + 1; step < steps.count; ++step) {
-                breaks[step] |= !equal_bytes(steps.successor[i].at(step - 1, lane),
-                                             steps.observation[i].at(step, lane), bytes);
+                breaks[step] |=
+                    !equal_bytes(steps.successor[i].at(step - 1, lane), steps.observation[i].at(step, lane), bytes);
             }
         }
         for (std::size_t step = first; step < steps.count; ++step) wanted += breaks[step];
@@ -226,8 +222,7 @@ void Timeline::write_step(const Steps& steps, std::size_t step, std::size_t lane
     std::byte* const record = layout_.record(lane, row);
     const auto write = [&](const std::vector<Leaf>& leaves, const std::vector<Column>& from) {
         for (std::size_t i = 0; i < leaves.size(); ++i) {
-            std::byte* const to =
-                leaves[i].packed ? record + leaves[i].offset : layout_.at(leaves[i], lane, row);
+            std::byte* const to = leaves[i].packed ? record + leaves[i].offset : layout_.at(leaves[i], lane, row);
             copy_bytes(to, from[i].at(step, lane), leaves[i].bytes);
         }
     };
@@ -264,16 +259,14 @@ void Timeline::trust_all_links() {
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         for (std::size_t row = 0; row < layout_.rows; ++row) {
             // Only what is not zero is written: untouched memory stays untouched.
-            if (age(lane, row) >= lanes_[lane].count && link(lane, row) != next_row)
-                set_link(lane, row, next_row);
+            if (age(lane, row) >= lanes_[lane].count && link(lane, row) != next_row) set_link(lane, row, next_row);
         }
     }
     links_beyond_held_ = true;
 }
 
 std::size_t Timeline::declare(std::size_t position, std::size_t count) {
-    if (position >= layout_.rows || count > layout_.rows)
-        throw std::out_of_range("position or count beyond the rows");
+    if (position >= layout_.rows || count > layout_.rows) throw std::out_of_range("position or count beyond the rows");
     if (const std::size_t lacking = finals_.missing(layout_.lanes)) return lacking;
     const auto rows = static_cast<std::int64_t>(layout_.rows);
     trust_all_links();
@@ -297,8 +290,7 @@ void Timeline::restore(const std::vector<Lane>& lanes, std::size_t high_water) {
     std::vector<bool> live(high_water, false);
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         const Lane& l = lanes[lane];
-        if (l.count < 0 || l.count > rows || l.head < l.count)
-            throw std::invalid_argument("lane counts out of bounds");
+        if (l.count < 0 || l.count > rows || l.head < l.count) throw std::invalid_argument("lane counts out of bounds");
         for (std::int64_t n = l.head - l.count; n < l.head; ++n) {
             const std::int32_t where = link(lane, row_of(n));
             if (n + 1 == l.head) {
@@ -334,8 +326,7 @@ std::size_t Timeline::assign_successors(const std::vector<Column>& successors) {
             bool is_next = age(lane, row) < lanes_[lane].count && age(lane, row) > 0;
             for (std::size_t i = 0; is_next && i < successors.size(); ++i) {
                 const Leaf& leaf = layout_.observation[i];
-                is_next =
-                    equal_bytes(successors[i].at(row, lane), layout_.at(leaf, lane, next(row)), leaf.bytes);
+                is_next = equal_bytes(successors[i].at(row, lane), layout_.at(leaf, lane, next(row)), leaf.bytes);
             }
             breaks_[lane * rows + row] = !is_next;
             wanted += !is_next;
@@ -366,8 +357,7 @@ std::size_t Timeline::assign_observation(std::size_t index, const Column& values
     std::size_t wanted = 0;
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         const Lane& l = lanes_[lane];
-        for (std::int64_t n = l.head - l.count; n + 1 < l.head; ++n)
-            wanted += loses_successor(lane, row_of(n));
+        for (std::int64_t n = l.head - l.count; n + 1 < l.head; ++n) wanted += loses_successor(lane, row_of(n));
     }
     if (const std::size_t lacking = finals_.missing(wanted)) return lacking;
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {

@@ -21,8 +21,7 @@ struct Column {
     std::ptrdiff_t lane_stride = 0;
 
     const std::byte* at(std::size_t step, std::size_t lane) const noexcept {
-        return data + static_cast<std::ptrdiff_t>(step) * step_stride +
-               static_cast<std::ptrdiff_t>(lane) * lane_stride;
+        return data + static_cast<std::ptrdiff_t>(step) * step_stride + static_cast<std::ptrdiff_t>(lane) * lane_stride;
     }
 };
 
@@ -90,9 +89,7 @@ class Timeline {
     // Sums of the counts before each lane and after the last, for draws over lanes that differ.
     const std::vector<std::int64_t>& counts_before() const noexcept { return before_; }
 
-    std::size_t row_of(std::int64_t number) const noexcept {
-        return static_cast<std::size_t>(number) % layout_.rows;
-    }
+    std::size_t row_of(std::int64_t number) const noexcept { return static_cast<std::size_t>(number) % layout_.rows; }
     bool holds(std::size_t lane, std::int64_t number) const noexcept {
         const Lane& l = lanes_[lane];
         return number < l.head && number >= l.head - l.count;
@@ -114,8 +111,7 @@ class Timeline {
     void set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept;
     // Gives back the final of a row that is overwritten or gets another successor.
     void release(std::size_t lane, std::size_t row);
-    void fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step,
-                   std::size_t lane) noexcept;
+    void fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane) noexcept;
     // Gives a row a final of its own, with what its successor is now.
     void keep_successor(std::size_t lane, std::size_t row);
     // Puts the successor of a lane's newest step into its head slot.

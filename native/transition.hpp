@@ -45,13 +45,12 @@ inline void prefetch_final(const Timeline& timeline, const Pick& pick) noexcept 
     if (timeline.link(pick.lane, pick.row) == next_row) return;
     const std::vector<Leaf>& leaves = timeline.layout().observation;
     for (std::size_t k = 0; k < leaves.size(); ++k) {
-        prefetch(timeline.successor(k, pick.lane, pick.row),
-                 leaves[k].packed ? leaves[k].bytes : prefetched_head);
+        prefetch(timeline.successor(k, pick.lane, pick.row), leaves[k].packed ? leaves[k].bytes : prefetched_head);
     }
 }
 
-inline void copy_leaves(const Layout& layout, const std::vector<Leaf>& leaves,
-                        const std::vector<std::byte*>& to, std::size_t i, const Pick& pick) noexcept {
+inline void copy_leaves(const Layout& layout, const std::vector<Leaf>& leaves, const std::vector<std::byte*>& to,
+                        std::size_t i, const Pick& pick) noexcept {
     for (std::size_t k = 0; k < leaves.size(); ++k) {
         copy_bytes(to[k] + i * leaves[k].bytes, layout.at(leaves[k], pick.lane, pick.row), leaves[k].bytes);
     }
@@ -59,12 +58,10 @@ inline void copy_leaves(const Layout& layout, const std::vector<Leaf>& leaves,
 
 }  // namespace detail
 
-inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>& picks,
-                               const TransitionBatch& out) {
+inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>& picks, const TransitionBatch& out) {
     const Layout& layout = timeline.layout();
     const std::size_t size = picks.size();
-    for (std::size_t i = 0; i < std::min(size, ahead_of_records); ++i)
-        detail::prefetch_step(timeline, picks[i]);
+    for (std::size_t i = 0; i < std::min(size, ahead_of_records); ++i) detail::prefetch_step(timeline, picks[i]);
     for (std::size_t i = 0; i < size; ++i) {
         if (i + ahead_of_records < size) detail::prefetch_step(timeline, picks[i + ahead_of_records]);
         if (i + ahead_of_finals < size) detail::prefetch_final(timeline, picks[i + ahead_of_finals]);
@@ -73,8 +70,7 @@ inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>
         detail::copy_leaves(layout, layout.action, out.action, i, pick);
         for (std::size_t k = 0; k < layout.observation.size(); ++k) {
             const Leaf& leaf = layout.observation[k];
-            copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(k, pick.lane, pick.row),
-                       leaf.bytes);
+            copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(k, pick.lane, pick.row), leaf.bytes);
         }
         const std::byte* const record = layout.record(pick.lane, pick.row);
         const auto done = load<float>(record + layout.done);
