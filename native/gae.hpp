@@ -33,9 +33,9 @@ inline Sum gae_step(float reward, float value, float next_value, float ended, De
 }
 
 template <class Delta, class Sum>
-void gae(const Rollout& r, double gamma, double gae_lambda) {
+void gae(const Rollout& r, double gamma, double gamma_lambda) {
     const auto discount = static_cast<Delta>(gamma);
-    const auto trace = static_cast<Sum>(gamma * gae_lambda);
+    const auto trace = static_cast<Sum>(gamma_lambda);
     const auto values_after = [&](std::size_t step) {
         return step + 1 == r.steps ? r.last_values : r.values + (step + 1) * r.envs;
     };

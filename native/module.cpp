@@ -77,7 +77,8 @@ using LeafArgument = std::tuple<std::uint8_t, std::uint8_t, std::vector<std::int
 std::size_t item_bytes(const DLType& dtype, const std::vector<std::int64_t>& shape) {
     std::size_t bytes = dtype.bits / 8U;
     for (const std::int64_t length : shape) {
-        require(length >= 0, "a leaf with a negative length");
+        require(length >= 0 && (length == 0 || bytes <= SIZE_MAX / 2 / static_cast<std::size_t>(length)),
+                "a leaf too large, or of negative length");
         bytes *= static_cast<std::size_t>(length);
     }
     return bytes;
@@ -97,7 +98,9 @@ class Core {
         Layout layout;
         require(rows > 0 && lanes > 0, "rows and lanes are positive");
         require(offsets.size() == 5, "offsets of reward, done, timeout, link, flags");
-        require(record_bytes > 0 && records.size() == rows * lanes * record_bytes, "records do not fit rows and lanes");
+        require(record_bytes > 0 && rows <= SIZE_MAX / lanes && rows * lanes == records.size() / record_bytes &&
+                    records.size() % record_bytes == 0,
+                "records do not fit rows and lanes");
         layout.rows = rows;
         layout.lanes = lanes;
         layout.record_bytes = record_bytes;
@@ -107,8 +110,10 @@ class Core {
         layout.timeout = offsets[2];
         layout.link = offsets[3];
         layout.flags = offsets[4];
-        for (std::size_t i = 0; i < 5; ++i)
-            require(offsets[i] + (i < 4 ? 4 : 1) <= record_bytes, "a field beyond the record");
+        for (std::size_t i = 0; i < 5; ++i) {
+            const std::size_t bytes = i < 4 ? 4 : 1;
+            require(bytes <= record_bytes && offsets[i] <= record_bytes - bytes, "a field beyond the record");
+        }
         layout.observation = read_leaf_arguments(observation, layout, observation_specs_);
         layout.action = read_leaf_arguments(action, layout, action_specs_);
         timeline_ = std::make_unique<Timeline>(std::move(layout));
@@ -437,7 +442,8 @@ class Core {
             leaf.bytes = spec.bytes;
             leaf.packed = packed;
             if (packed) {
-                require(offset + leaf.bytes <= layout.record_bytes, "a leaf beyond the record");
+                require(leaf.bytes <= layout.record_bytes && offset <= layout.record_bytes - leaf.bytes,
+                        "a leaf beyond the record");
                 leaf.offset = offset;
             } else {
                 const auto bytes = nb::cast<Bytes>(array);
@@ -551,7 +557,7 @@ nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> draw(std::uint64_t bound, std:
 void compute_gae(const Floats& rewards, const Floats& values, const Floats& episode_starts, const Floats& last_values,
                  const Floats& dones, nb::ndarray<float, nb::c_contig, nb::device::cpu> advantages,
                  nb::ndarray<float, nb::c_contig, nb::device::cpu> returns, std::size_t steps, double gamma,
-                 double gae_lambda, bool wide_delta, bool wide_sum) {
+                 double gamma_lambda, bool wide_delta, bool wide_sum) {
     const std::size_t envs = last_values.size();
     const std::size_t total = steps * envs;
     require(rewards.size() == total && values.size() == total && episode_starts.size() == total,
@@ -569,11 +575,11 @@ void compute_gae(const Floats& rewards, const Floats& values, const Floats& epis
                           returns.data()};
     const nb::gil_scoped_release released;
     if (wide_delta) {
-        gae<double, double>(rollout, gamma, gae_lambda);
+        gae<double, double>(rollout, gamma, gamma_lambda);
     } else if (wide_sum) {
-        gae<float, double>(rollout, gamma, gae_lambda);
+        gae<float, double>(rollout, gamma, gamma_lambda);
     } else {
-        gae<float, float>(rollout, gamma, gae_lambda);
+        gae<float, float>(rollout, gamma, gamma_lambda);
     }
 }
 
@@ -631,7 +637,7 @@ NB_MODULE(_native, m) {
     m.def("draw_below", &relive::draw, nb::arg("bound"), nb::arg("size"), nb::arg("bit_generator"));
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"),
           nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"), nb::arg("steps"),
-          nb::arg("gamma"), nb::arg("gae_lambda"), nb::arg("wide_delta"), nb::arg("wide_sum"));
+          nb::arg("gamma"), nb::arg("gamma_lambda"), nb::arg("wide_delta"), nb::arg("wide_sum"));
     m.def("take_env_major", &relive::take, nb::arg("source"), nb::arg("item"), nb::arg("steps"), nb::arg("envs"),
           nb::arg("indices"), nb::arg("out"));
 }

@@ -176,7 +176,12 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
     const auto rows = static_cast<std::int64_t>(layout_.rows);
     const std::uint8_t* const breaks = breaks_.data() + lane * steps.count;
     Lane& l = lanes_[lane];
-    if (first > 0) {  // steps that later ones of this call overwrite at once
+    if (first > 0) {  // every step held now is overwritten, and so are the first ones of this call
+        for (std::int64_t n = l.head - l.count; n < l.head; ++n) {
+            release(lane, row_of(n));
+            set_link(lane, row_of(n), next_row);
+        }
+        l.count = 0;
         l.head += static_cast<std::int64_t>(first);
         l.row = row_of(l.head);
     } else if (l.count > 0 && rows > 1) {
@@ -313,6 +318,8 @@ void Timeline::restore(const std::vector<Lane>& lanes, std::size_t high_water) {
     lanes_ = lanes;
     for (Lane& lane : lanes_) lane.row = row_of(lane.head);
     links_beyond_held_ = false;
+    trust_all_links();  // what stands in the links of other rows names finals that are not there
+    links_beyond_held_ = false;
     recount();
 }
 
@@ -403,7 +410,7 @@ void Timeline::recount() {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         before_[lane] = held_;
         held_ += lanes_[lane].count;
-        lockstep_ = lockstep_ && lanes_[lane].head == lanes_[0].head && lanes_[lane].count == lanes_[0].count;
+        lockstep_ = lockstep_ && lanes_[lane].row == lanes_[0].row && lanes_[lane].count == lanes_[0].count;
     }
     before_[lanes_.size()] = held_;
 }

@@ -83,7 +83,7 @@ class Timeline {
     // Frees the finals that the next row holds as well.
     void compact();
 
-    // All lanes have the same head and count.
+    // All lanes write at the same row next and hold as many steps.
     bool in_lockstep() const noexcept { return lockstep_; }
     std::int64_t held() const noexcept { return held_; }
     // Sums of the counts before each lane and after the last, for draws over lanes that differ.

@@ -79,7 +79,7 @@ def gae(
     returns: _Floats,
     steps: int,
     gamma: float,
-    gae_lambda: float,
+    gamma_lambda: float,
     wide_delta: bool,
     wide_sum: bool,
 ) -> None: ...

@@ -62,7 +62,7 @@ def tree_arrays(
 ) -> tuple[Array, ...]:
     """All leaves of an observation or action."""
     try:
-        parts = tree.flatten(value)
+        parts = tree.flatten(value, exact=strict)
     except (KeyError, TypeError) as error:
         name = "action" if is_action else "observation"
         raise ShapeError(f"{name} does not have the parts of {tree.space}: {error}") from error
@@ -85,14 +85,17 @@ def scalars(value: Any, name: str, leading: tuple[int, ...], strict: bool, dtype
     return cast(array, np.dtype(dtype), name).reshape(leading)
 
 
-def rewards(value: Any, leading: tuple[int, ...], strict: bool, mask: Array | None = None) -> Array:
-    """Rewards; a NaN is refused where ``strict``, unless its lane is masked out."""
+def rewards(
+    value: Any, leading: tuple[int, ...], strict: bool, mask: Array | None = None, step: int | None = None
+) -> Array:
+    """Rewards; a NaN is refused where ``strict``, unless its lane is masked out (``step`` names a lone step)."""
     array = scalars(value, "reward", leading, strict)
     if strict:
         bad = np.isnan(array) if mask is None else np.isnan(array) & mask
         if bad.any():
             where = np.argwhere(bad)[0]
-            place = f"environment {where[-1]}" if len(leading) == 1 else f"step {where[0]}, environment {where[1]}"
+            step = step if len(leading) == 1 else int(where[0])
+            place = f"environment {where[-1]}" if step is None else f"step {step}, environment {where[-1]}"
             raise NaNRewardError(
                 f"reward is NaN at {place}, expected a number; nothing was stored. Find out why the environment gives "
                 "it, or use validate='seed' to store it as it is."

@@ -45,10 +45,10 @@ def gae(
     """
     steps = len(rewards)
     advantages, returns = (np.empty_like(values), np.empty_like(values)) if out is None else out
-    wide_delta, wide_gamma = _is_wide(gamma), _is_wide(gamma * gae_lambda)
+    trace = gamma * gae_lambda
     _native.gae(
         rewards, values, episode_starts, last_values, dones, advantages, returns, steps,
-        float(gamma), float(gae_lambda), wide_delta, wide_gamma,
+        float(gamma), float(trace), _is_wide(gamma), _is_wide(trace),
     )  # fmt: skip
     return advantages, returns
 

@@ -51,13 +51,13 @@ class Tree:
         self.leaves = tuple(leaves)
         self.is_leaf = not isinstance(space, spaces.Dict | spaces.Tuple)
 
-    def flatten(self, value: Any) -> tuple[Any, ...]:
+    def flatten(self, value: Any, *, exact: bool = True) -> tuple[Any, ...]:
         """The parts of a nested value, one for each leaf.
 
         Raises:
-            KeyError: a key of the space is missing, or there is one that the space does not have.
+            KeyError: a key of the space is missing, or where ``exact`` there is one that the space does not have.
         """
-        return tuple(_parts(self.space, value))
+        return tuple(_parts(self.space, value, exact))
 
     def unflatten(self, parts: Sequence[Any]) -> Any:
         """The nested value that has these parts."""
@@ -103,12 +103,12 @@ def narrow_action_dtype(dtype: DTypeLike) -> DTypeLike:
 
 def obs_shape(space: spaces.Space[Any]) -> Any:
     """``obs_shape`` of a buffer: a tuple, or for Dict and Tuple spaces the same nesting of tuples."""
-    return observation_tree(space).map(lambda leaf: leaf.shape)
+    return observation_tree(space, {"observation": np.uint8}).map(lambda leaf: leaf.shape)  # whatever its dtype
 
 
 def action_dim(space: spaces.Space[Any]) -> Any:
     """``action_dim`` of a buffer: an int, or for Dict and Tuple spaces the same nesting of ints."""
-    return action_tree(space).map(lambda leaf: leaf.shape[0])
+    return action_tree(space, {"action": np.uint8}).map(lambda leaf: leaf.shape[0])  # whatever its dtype
 
 
 def check_dtypes(dtypes: DTypes | None, *trees: Tree) -> None:
@@ -174,17 +174,17 @@ def _escape(key: Any) -> str:
     return text if text.startswith("~2") else text.replace("~", "~0").replace("/", "~1")
 
 
-def _parts(space: spaces.Space[Any], value: Any) -> Iterator[Any]:
+def _parts(space: spaces.Space[Any], value: Any, exact: bool) -> Iterator[Any]:
     if isinstance(space, spaces.Dict):
-        if len(value) != len(space.spaces):
+        if exact and len(value) != len(space.spaces):
             raise KeyError(f"got the keys {list(value)}, expected {list(space.spaces)}")
         for key, child in space.spaces.items():
-            yield from _parts(child, value[key])
+            yield from _parts(child, value[key], exact)
     elif isinstance(space, spaces.Tuple):
         if len(value) != len(space.spaces):
             raise KeyError(f"got {len(value)} parts, expected {len(space.spaces)}")
         for child, part in zip(space.spaces, value, strict=True):
-            yield from _parts(child, part)
+            yield from _parts(child, part, exact)
     else:
         yield value
 

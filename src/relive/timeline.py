@@ -223,6 +223,8 @@ class Timeline:
                 part = kept[first : first + self._chunk_slots]
                 array[: len(part)] = part
         self.core.restore(state["heads"], state["counts"], slots)
+        if self.core.used()[0] > rows:
+            raise ValueError(f"a timeline that holds {self.core.used()[0]} rows came with records of {rows}")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Timeline:
         copy = Timeline.__new__(Timeline)

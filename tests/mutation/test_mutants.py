@@ -38,9 +38,9 @@ SB3_FAULTS = [
     ),
     Mutant(
         "gae_lambda is 1",
-        "native/gae.hpp",
-        "static_cast<Sum>(gamma * gae_lambda)",
-        "static_cast<Sum>(gamma + 0 * gae_lambda)",
+        "src/relive/returns.py",
+        "trace = gamma * gae_lambda",
+        "trace = gamma * 1.0",
     ),
     Mutant(
         "wrap off by one",

@@ -151,7 +151,7 @@ class RolloutMethods(BaseBuffer):
         parts = inputs.tree_arrays(obs, self._observation, lanes, strict)
         (action_part,) = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True)
         active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
-        row_rewards = inputs.rewards(reward, lanes, strict, active)
+        row_rewards = inputs.rewards(reward, lanes, strict, active, step=row)
         row_starts = inputs.flags(episode_start, "episode_start", lanes, strict)
         row_values = inputs.scalars(inputs.as_array(value, "value").reshape(-1), "value", lanes, strict)
         row_log_probs = inputs.scalars(_no_scalar(inputs.as_array(log_prob, "log_prob")), "log_prob", lanes, strict)
@@ -271,7 +271,7 @@ class RolloutMethods(BaseBuffer):
         if self._action.leaves[0].dtype.kind == "f" or _largest(self.action_space) <= _EXACT_IN_FLOAT32:
             actions = actions.astype(np.float32, copy=False)
         observations = self._observation.unflatten(
-            [self.to_torch(take(array), copy=False) for array in self._parts(self.observations)]
+            [self.to_torch(_column(take(array)), copy=False) for array in self._parts(self.observations)]
         )
         numbers = (self.values, self.log_probs, self.advantages, self.returns)
         rest = [self.to_torch(take(array).reshape(-1), copy=False) for array in numbers]
@@ -391,6 +391,11 @@ def _take(array: Array, steps: int, envs: int, indices: NDArray[np.int64]) -> Ar
     item = int(np.prod(array.shape[2:], dtype=np.int64)) * array.dtype.itemsize
     _native.take_env_major(array.reshape(-1).view(np.uint8), item, steps, envs, indices, out.reshape(-1).view(np.uint8))
     return out
+
+
+def _column(array: Array) -> Array:
+    """Observations that are single numbers as ``(batch, 1)``, as the seed draws them."""
+    return array.reshape(-1, 1) if array.ndim == 1 else array
 
 
 def _no_scalar(array: Array) -> Array:

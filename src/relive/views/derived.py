@@ -70,7 +70,7 @@ class DerivedArray:
         rows = np.broadcast_to(np.arange(self._rows)[:, None], (self._rows, self._lanes))[parts]
         lanes = np.broadcast_to(np.arange(self._lanes), (self._rows, self._lanes))[parts]
         items = self._gather(np.ravel(rows).astype(np.int64), np.ravel(lanes).astype(np.int64))
-        return items.reshape(*np.shape(rows), *self._item_shape)
+        return items.reshape((*np.shape(rows), *self._item_shape))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
