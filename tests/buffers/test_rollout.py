@@ -242,3 +242,13 @@ def test_writing_into_a_minibatch_leaves_the_rollout_alone() -> None:
                 field += 5
     assert buffer.observations.tolist() == [[[2, 2], [2, 2]]]
     assert buffer.values.tolist() == [[3, 3]]
+
+
+def test_a_rollout_says_how_much_it_holds() -> None:
+    rollout = relive.RolloutBuffer(4, spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), device="cpu", n_envs=2)
+    empty = rollout.nbytes
+    rollout.add(np.zeros((2, 3)), np.zeros(2), np.ones(2), np.ones(2), np.zeros(2), np.zeros(2))
+    assert (len(rollout), rollout.num_transitions, rollout.lane_sizes.tolist()) == (2, 2, [1, 1])
+    # observation 12 bytes, action 8, and six numbers of 4 for each of 8 steps; a quarter of the rows is filled
+    assert (rollout.nbytes, empty) == ((8 * 44, 2 * 44), (8 * 44, 0))
+    assert bool(rollout), "a buffer is never false, whatever it holds"

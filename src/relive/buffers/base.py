@@ -83,6 +83,23 @@ class BaseBuffer(ABC):
         """Rows held, which is steps per environment."""
         return self.buffer_size if self.full else self.pos
 
+    @property
+    def num_transitions(self) -> int:
+        """Steps held, of all environments together."""
+        return self.size() * self.n_envs
+
+    @property
+    def lane_sizes(self) -> NDArray[np.int64]:
+        """Steps held of each environment, ``(n_envs,)``."""
+        return np.full(self.n_envs, self.size(), np.int64)
+
+    def __len__(self) -> int:
+        return self.num_transitions
+
+    def __bool__(self) -> bool:
+        # Code written for the seed asks `if buffer:` to know whether there is one; that must not turn on its content.
+        return True
+
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Adds one step of every environment."""
         raise NotImplementedError(f"{type(self).__name__} does not define add")

@@ -320,24 +320,17 @@ class ReplayMethods(BaseBuffer):
     @property
     def num_transitions(self) -> int:
         """Transitions held, of all environments together."""
-        return self._timeline.core.held() if "_timeline" in self.__dict__ else self.size() * self.n_envs
+        return self._timeline.core.held() if "_timeline" in self.__dict__ else super().num_transitions
 
     @property
     def lane_sizes(self) -> NDArray[np.int64]:
         """Transitions held of each environment, ``(n_envs,)``."""
-        return self._timeline.lane_sizes()
+        return self._timeline.lane_sizes() if "_timeline" in self.__dict__ else super().lane_sizes
 
     @property
     def nbytes(self) -> Bytes:
         """Memory reserved and touched, in bytes."""
         return self._timeline.nbytes()
-
-    def __len__(self) -> int:
-        return self.num_transitions
-
-    def __bool__(self) -> bool:
-        # Code written for the seed asks `if buffer:` to know whether there is one; that must not turn on its content.
-        return True
 
     def __repr__(self) -> str:
         if "_timeline" not in self.__dict__:

@@ -19,6 +19,7 @@ from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError
 from relive.randomness import Stream
 from relive.returns import gae
 from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
+from relive.timeline import Bytes
 
 Array = NDArray[Any]
 Samples = RolloutBufferSamples | DictRolloutBufferSamples
@@ -304,6 +305,13 @@ class RolloutMethods(BaseBuffer):
         if observations is None:
             return (None,) * len(self._observation.leaves)
         return self._observation.flatten(observations)
+
+    @property
+    def nbytes(self) -> Bytes:
+        """Memory reserved and touched, in bytes."""
+        arrays = [*self._parts(self.observations), self.actions, self.rewards, self.returns, self.episode_starts]
+        reserved = sum(array.nbytes for array in [*arrays, self.values, self.log_probs, self.advantages])
+        return Bytes(reserved, reserved * self.pos // max(self.buffer_size, 1))
 
     def __repr__(self) -> str:
         return (
