@@ -67,10 +67,15 @@ class DerivedArray:
 
     def _places(self, parts: tuple[Any, ...]) -> Any:
         """Items at an index of the first two axes only."""
-        rows = np.broadcast_to(np.arange(self._rows)[:, None], (self._rows, self._lanes))[parts]
-        lanes = np.broadcast_to(np.arange(self._lanes), (self._rows, self._lanes))[parts]
-        items = self._gather(np.ravel(rows).astype(np.int64), np.ravel(lanes).astype(np.int64))
-        return items.reshape((*np.shape(rows), *self._item_shape))
+        first, second = (*parts, slice(None), slice(None))[:2]
+        rows, lanes = _positions(first, self._rows), _positions(second, self._lanes)
+        if isinstance(second, slice):
+            rows = rows[..., None]
+        elif isinstance(first, slice):
+            rows = rows.reshape(-1, *[1] * lanes.ndim)
+        rows, lanes = np.broadcast_arrays(rows, lanes)
+        items = self._gather(np.ascontiguousarray(rows.reshape(-1)), np.ascontiguousarray(lanes.reshape(-1)))
+        return items.reshape((*rows.shape, *self._item_shape))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
@@ -92,6 +97,19 @@ def successors(timeline: Timeline, index: int) -> DerivedArray:
     """Leaf ``index`` of all next observations, ``(rows, lanes, *shape)``."""
     leaf = timeline.observation.leaves[index]
     return DerivedArray(partial(timeline.successors, index), timeline.rows, timeline.lanes, leaf.shape, leaf.dtype)
+
+
+def _positions(part: Any, size: int) -> NDArray[np.int64]:
+    """The positions on an axis that an int, a slice or an array of ints names."""
+    if isinstance(part, slice):
+        return np.arange(*part.indices(size), dtype=np.int64)
+    given = np.asarray(part)
+    if given.size and given.dtype.kind not in "iu":
+        raise IndexError(f"an index is {part!r}, expected ints, slices, arrays of ints or booleans, None or Ellipsis")
+    positions = given.astype(np.int64)
+    if ((positions < -size) | (positions >= size)).any():
+        raise IndexError(f"an index is {part!r}, expected positions from {-size} to {size - 1}")
+    return np.where(positions < 0, positions + size, positions)
 
 
 def _is_plain(parts: tuple[Any, ...]) -> bool:
