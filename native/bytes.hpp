@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace relive {
 
 namespace detail {
@@ -40,6 +44,27 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t size) n
     } else {
         for (std::size_t i = 0; i < size; ++i) to[i] = from[i];
     }
+}
+
+// Copies past the caches, for batches so large that their beginning would be gone from them before the end is written.
+// Whoever streams calls `end_of_stream` before others may look.
+inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t size) noexcept {
+#if defined(__SSE2__)
+    if (size % 16 == 0 && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+        for (std::size_t i = 0; i < size; i += 16) {
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                             _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+        }
+        return;
+    }
+#endif
+    std::memcpy(to, from, size);
+}
+
+inline void end_of_stream() noexcept {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
 }
 
 template <class T>

@@ -147,9 +147,10 @@ void Timeline::find_first_breaks(const Steps& steps, const std::uint8_t* mask) {
     }
 }
 
-// One step of every lane: no state goes from step to step, and no lane is looked at twice.
+// One step of every lane. What is the same for all lanes is looked up once: leaves outside, lanes inside.
 void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
     const auto rows = static_cast<std::int64_t>(layout_.rows);
+    places_.clear();
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         if (mask && !mask[lane]) continue;
         Lane& l = lanes_[lane];
@@ -161,13 +162,37 @@ void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
             }
         }
         if (l.count == rows || links_beyond_held_) release(lane, l.row);
-        write_step(steps, 0, lane, l.row);
-        set_link(lane, l.row, head_link(lane));
+        places_.push_back({lane, l.row, layout_.record(lane, l.row)});
+    }
+    write_leaves(layout_.observation, steps.observation);
+    write_leaves(layout_.action, steps.action);
+    for (const Place& place : places_) {
+        store(place.record + layout_.reward, load<float>(steps.reward.at(0, place.lane)));
+        store(place.record + layout_.done, load<float>(steps.done.at(0, place.lane)));
+        store(place.record + layout_.timeout, load<float>(steps.timeout.at(0, place.lane)));
+        store(place.record + layout_.link, head_link(place.lane));
+        store(place.record + layout_.flags, std::uint8_t{0});
+        Lane& l = lanes_[place.lane];
         ++l.head;
-        l.row = next(l.row);
+        l.row = next(place.row);
         l.count = std::min(l.count + 1, rows);
         // Many lanes are more streams than the hardware follows: ask now for what the next step of this one writes.
-        prefetch(layout_.record(lane, l.row), layout_.record_bytes);
+        prefetch(layout_.record(place.lane, l.row), layout_.record_bytes);
+    }
+}
+
+void Timeline::write_leaves(const std::vector<Leaf>& leaves, const std::vector<Column>& from) const noexcept {
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+        const Leaf leaf = leaves[i];
+        const Column column = from[i];
+        if (leaf.packed) {
+            for (const Place& place : places_)
+                copy_bytes(place.record + leaf.offset, column.at(0, place.lane), leaf.bytes);
+        } else {
+            for (const Place& place : places_) {
+                copy_bytes(layout_.at(leaf, place.lane, place.row), column.at(0, place.lane), leaf.bytes);
+            }
+        }
     }
 }
 

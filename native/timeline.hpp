@@ -122,6 +122,7 @@ class Timeline {
     std::size_t count_breaks(const Steps& steps, const std::uint8_t* mask);
     void find_first_breaks(const Steps& steps, const std::uint8_t* mask);
     void append_one(const Steps& steps, const std::uint8_t* mask);
+    void write_leaves(const std::vector<Leaf>& leaves, const std::vector<Column>& from) const noexcept;
     void append_many(const Steps& steps, std::size_t lane);
     void fill_head_slots(const Steps& steps, const std::uint8_t* mask);
     void write_step(const Steps& steps, std::size_t step, std::size_t lane, std::size_t row);
@@ -137,6 +138,13 @@ class Timeline {
     bool links_beyond_held_ = false;
     // Scratch, (lanes, steps): a step's observation is not the successor of the step before it.
     std::vector<std::uint8_t> breaks_;
+    // Scratch of append_one: where the new step of each lane goes.
+    struct Place {
+        std::size_t lane;
+        std::size_t row;
+        std::byte* record;
+    };
+    std::vector<Place> places_;
 };
 
 }  // namespace relive

@@ -49,10 +49,15 @@ inline void prefetch_final(const Timeline& timeline, const Pick& pick) noexcept 
     }
 }
 
-inline void copy_leaves(const Layout& layout, const std::vector<Leaf>& leaves, const std::vector<std::byte*>& to,
-                        std::size_t i, const Pick& pick) noexcept {
-    for (std::size_t k = 0; k < leaves.size(); ++k) {
-        copy_bytes(to[k] + i * leaves[k].bytes, layout.at(leaves[k], pick.lane, pick.row), leaves[k].bytes);
+// Batches of a leaf from this size on are written past the caches.
+inline constexpr std::size_t stream_from = std::size_t{4} << 20;
+
+inline void copy_item(const Leaf& leaf, std::byte* field, std::size_t i, std::size_t size,
+                      const std::byte* from) noexcept {
+    if (size * leaf.bytes >= stream_from) {
+        stream_bytes(field + i * leaf.bytes, from, leaf.bytes);
+    } else {
+        copy_bytes(field + i * leaf.bytes, from, leaf.bytes);
     }
 }
 
@@ -66,11 +71,14 @@ inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>
         if (i + ahead_of_records < size) detail::prefetch_step(timeline, picks[i + ahead_of_records]);
         if (i + ahead_of_finals < size) detail::prefetch_final(timeline, picks[i + ahead_of_finals]);
         const Pick& pick = picks[i];
-        detail::copy_leaves(layout, layout.observation, out.observation, i, pick);
-        detail::copy_leaves(layout, layout.action, out.action, i, pick);
         for (std::size_t k = 0; k < layout.observation.size(); ++k) {
             const Leaf& leaf = layout.observation[k];
-            copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(k, pick.lane, pick.row), leaf.bytes);
+            detail::copy_item(leaf, out.observation[k], i, size, layout.at(leaf, pick.lane, pick.row));
+            detail::copy_item(leaf, out.successor[k], i, size, timeline.successor(k, pick.lane, pick.row));
+        }
+        for (std::size_t k = 0; k < layout.action.size(); ++k) {
+            const Leaf& leaf = layout.action[k];
+            detail::copy_item(leaf, out.action[k], i, size, layout.at(leaf, pick.lane, pick.row));
         }
         const std::byte* const record = layout.record(pick.lane, pick.row);
         const auto done = load<float>(record + layout.done);
@@ -78,6 +86,7 @@ inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>
         store(out.done + i * sizeof(float), done * (1.0F - timeout));
         copy_bytes(out.reward + i * sizeof(float), record + layout.reward, sizeof(float));
     }
+    end_of_stream();
 }
 
 }  // namespace relive

@@ -51,8 +51,8 @@ SB3_FAULTS = [
     Mutant(
         "next_obs is obs",
         "native/transition.hpp",
-        "copy_bytes(out.successor[k] + i * leaf.bytes, timeline.successor(k, pick.lane, pick.row)",
-        "copy_bytes(out.successor[k] + i * leaf.bytes, layout.at(leaf, pick.lane, pick.row)",
+        "out.successor[k], i, size, timeline.successor(k, pick.lane, pick.row)",
+        "out.successor[k], i, size, layout.at(leaf, pick.lane, pick.row)",
     ),
     Mutant("only env 0 sampled", "native/draw.hpp", "{static_cast<std::size_t>(scratch[size + i]), ", "{0 * size, "),
     Mutant(
@@ -70,8 +70,8 @@ SB3_FAULTS = [
     Mutant(
         "the row under the write head taken for a successor",
         "native/timeline.cpp",
-        "        set_link(lane, l.row, head_link(lane));\n        ++l.head;",
-        "        set_link(lane, l.row, next_row);\n        ++l.head;",
+        "store(place.record + layout_.link, head_link(place.lane));",
+        "store(place.record + layout_.link, next_row);",
     ),
     Mutant(
         "log_probs left zero", "src/relive/buffers/rollout.py", "self.log_probs[row] = row_log_probs", "row_log_probs"

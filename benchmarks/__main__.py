@@ -1,0 +1,91 @@
+"""``python -m benchmarks``: all measures, or those of ``--only``, as tables and (``--out``) JSON."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from benchmarks import images, machine, memory, replay, report, rollouts, torchrl_peer
+from benchmarks.measure import Measure
+
+_THREADS = 1
+
+
+def main() -> None:
+    """Measures, and reports; a missed goal is told, and is no error."""
+    measures = [*replay.measures(), *images.measures(), *rollouts.measures(), *memory.measures()]
+    arguments = _arguments([measure.name for measure in measures])
+    torch.set_num_threads(_THREADS)
+    console = Console(highlight=False)
+    facts = machine.facts()
+    _say_facts(console, facts, arguments.rounds)
+
+    results = []
+    for measure in measures:
+        if measure.name not in arguments.only:
+            continue
+        with console.status(measure.title):
+            results.append(_result(measure, arguments.rounds, arguments.torchrl))
+        gc.collect()  # the next measure needs the memory of this one's buffers
+        console.print(report.as_table(results[-1]))
+    _say_missed(console, report.missed(results))
+    if arguments.out is not None:
+        settings = {"rounds": arguments.rounds, "torch_threads": _THREADS, "load_at_end": machine.load()}
+        data = {"machine": facts, "settings": settings, "measures": results}
+        arguments.out.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        console.print(f"written to {arguments.out}")
+
+
+def _arguments(names: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="of every contender, at least (default: 15)")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=names,
+        metavar="NAME,...",
+        help=f"of {', '.join(names)}",
+    )
+    parser.add_argument("--out", type=Path, help="a JSON file with all figures and what they were taken on")
+    parser.add_argument("--torchrl", metavar="PYTHON", help="an interpreter that has torchrl")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.only) - set(names))
+    if unknown:
+        parser.error(f"--only got {', '.join(unknown)}, expected some of {', '.join(names)}")
+    if arguments.rounds < 1:
+        parser.error(f"--rounds is {arguments.rounds}, expected 1 or more")
+    return arguments
+
+
+def _result(measure: Measure, rounds: int, torchrl: str | None) -> dict[str, object]:
+    costs = measure.run(rounds)
+    if torchrl is not None and (cost := torchrl_peer.cost(torchrl, measure.name, rounds)) is not None:
+        costs.append(cost)
+    return report.as_data(measure, costs)
+
+
+def _say_facts(console: Console, facts: dict[str, object], rounds: int) -> None:
+    versions = facts["versions"]
+    assert isinstance(versions, dict)
+    console.print(
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, Python {facts['python']}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+    )
+    load = machine.load()
+    console.print(f"load average {load}; fastest of {rounds} or more interleaved rounds; torch uses {_THREADS} thread")
+    if load > machine.QUIET:
+        console.print("[yellow]The machine is not quiet: run again before you believe a figure.[/yellow]")
+
+
+def _say_missed(console: Console, names: list[str]) -> None:
+    if names:
+        console.print(f"[red]missed[/red]: {', '.join(names)}")
+
+
+if __name__ == "__main__":
+    main()
