@@ -15,7 +15,7 @@ SANITIZE := build/sanitize
 
 NATIVE := $(shell find native -type f 2>/dev/null)
 SHIPPED := $(shell find src examples -type f -not -name '*.pyc' 2>/dev/null)
-PYTHON_CODE := $(wildcard src examples benchmarks)
+PYTHON_CODE := $(wildcard src examples benchmarks scripts)
 SANITIZED_TESTS := $(wildcard tests/native tests/timeline)
 
 PIP = $(BIN)/python -m pip
@@ -41,12 +41,13 @@ demo: $(VENV)/.demo native  ## train DQN on CartPole until it is solved (ARGS="-
 	$(BIN)/relive demo $(ARGS)
 
 .PHONY: test
-test: environment  ## all that must hold: format, lint, build without warnings, tests, sanitizers
+test: environment  ## all that must hold: format, lint, build without warnings, tests, sanitizers, SB3's own tests
 	+@$(call stage,check-format)
 	+@$(call stage,lint)
 	+@$(call stage,native)
 	+@$(call stage,pytest)
 	+@$(call stage,sanitize)
+	+@$(call stage,test-sb3)
 
 .PHONY: bench
 bench: $(VENV)/.bench native  ## measure relive beside its peers
@@ -93,6 +94,10 @@ SANITIZE_ENV = LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -pri
 sanitize: $(SANITIZE)/.installed  ## the tests of the native core under ASan and UBSan (Linux and GCC)
 	$(SANITIZE_ENV) $(SANITIZE)/venv/bin/python -m pytest -n $(JOBS) --capture=sys -p no:cacheprovider -m "not mutation" \
 		$(SANITIZED_TESTS) $(ARGS)
+
+.PHONY: test-sb3
+test-sb3: $(VENV)/.test native  ## Stable-Baselines3's and sb3-contrib's own tests on relive's buffers (ARGS="--record")
+	$(BIN)/python scripts/test_sb3.py --jobs $(JOBS) $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST)/.ready  ## the tests on the lowest torch and NumPy (a download of 3 GB on Linux)

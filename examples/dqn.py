@@ -77,7 +77,18 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a run. `curve` holds one (environment steps, mean evaluation return) pair per evaluation."""
+    """What came out of a run.
+
+    Attributes:
+        mean_return: The last evaluation's.
+        curve: One (environment steps, mean return) pair per evaluation.
+        env_steps: Environment steps done, those of evaluations not counted.
+        seconds: Wall time of the whole run, learning and evaluation included.
+        draws: Minibatches drawn from the buffer.
+        draw_seconds: Wall time spent inside the buffer's draws alone.
+        buffer: The experience.
+        network: What was learned: observations (batch, …) to the worth of each action (batch, actions).
+    """
 
     mean_return: float
     curve: list[tuple[int, float]]
@@ -85,22 +96,22 @@ class Result:
     seconds: float
     draws: int
     draw_seconds: float
-    buffer: relive.ReplayBuffer
+    buffer: relive.ReplayBuffer | relive.RolloutBuffer
     network: nn.Module
 
     @property
     def env_steps_per_second(self) -> float:
-        """Environment steps over the wall time of the whole run, learning and evaluation included."""
+        """Over the wall time of the whole run."""
         return self.env_steps / self.seconds
 
     @property
     def draws_per_second_inside(self) -> float:
-        """Draws over the wall time spent inside `buffer.sample` alone."""
+        """Over the wall time spent inside the buffer's draws alone; 0 without a draw."""
         return self.draws / self.draw_seconds if self.draws else 0.0
 
     @property
     def draws_per_second_overall(self) -> float:
-        """Draws over the wall time of the whole run."""
+        """Over the wall time of the whole run."""
         return self.draws / self.seconds
 
 
@@ -108,9 +119,9 @@ def make_env(env_id: str) -> gym.Env[Any, Any]:
     """One environment of `env_id`, refused with a `ValueError` where this learner cannot act in it."""
     env = gym.make(env_id, disable_env_checker=True)
     if not isinstance(env.action_space, gym.spaces.Discrete) or env.action_space.start != 0:
-        raise ValueError(f"{env_id} has action space {env.action_space}, DQN needs Discrete with start 0")
+        raise ValueError(f"{env_id} has action space {env.action_space}, this learner needs Discrete with start 0")
     if not isinstance(env.observation_space, gym.spaces.Box):
-        raise ValueError(f"{env_id} has observation space {env.observation_space}, this network needs Box")
+        raise ValueError(f"{env_id} has observation space {env.observation_space}, this learner needs Box")
     return env
 
 
@@ -135,7 +146,7 @@ class QNetwork(nn.Module):
         self.layers = nn.Sequential(
             nn.Flatten(),
             nn.Linear(int(np.prod(observation_space.shape)), hidden),
-            nn.LayerNorm(hidden),  # without it, one seed in four falls back for good after a good start
+            nn.LayerNorm(hidden),  # keeps values from running away: without it not every seed arrives
             nn.ReLU(),
             nn.Linear(hidden, hidden),
             nn.LayerNorm(hidden),
@@ -179,8 +190,8 @@ def td_loss(online: nn.Module, target: nn.Module, batch: relive.ReplayBufferSamp
 
 
 def train(config: Config, on_progress: Callable[[Progress], None] | None = None) -> Result:
-    """Train as `config` says; `on_progress` is called after every evaluation and at least once per 1,000 steps."""
-    torch.set_num_threads(config.threads)
+    """Train as `config` says; `on_progress` is called after every step of the `n_envs` environments."""
+    torch.set_num_threads(config.threads)  # one is the fastest for so small a network, and part of what a seed means
     torch.manual_seed(config.seed)
     rng = np.random.default_rng(config.seed)
     device = torch.device(config.device)
@@ -257,17 +268,17 @@ def train(config: Config, on_progress: Callable[[Progress], None] | None = None)
     return Result(curve[-1][1], curve, env_steps, seconds, draws, draw_seconds, buffer, online)
 
 
-def main() -> None:
-    """Train with the defaults of `Config`, each of which is an option of the command line."""
-    parser = argparse.ArgumentParser(description="Double DQN with a relive.ReplayBuffer")
-    for field in fields(Config):
+def run_from_command_line(config_class: Any, train: Callable[[Any], Result]) -> None:
+    """Train as the options say, one for each field of the configuration, then print the learning curve."""
+    parser = argparse.ArgumentParser()
+    for field in fields(config_class):
         option = "--" + field.name.replace("_", "-")
-        parser.add_argument(option, type=type(field.default), default=field.default, help="%(default)s")
-    result = train(Config(**vars(parser.parse_args())))
+        parser.add_argument(option, type=type(field.default), default=field.default, help="default: %(default)s")
+    result = train(config_class(**vars(parser.parse_args())))
     for env_steps, mean_return in result.curve:
         print(f"{env_steps:>9,} steps  mean return {mean_return:8.1f}")
     print(f"{result.env_steps_per_second:,.0f} env steps/s  {result.draws_per_second_overall:,.0f} draws/s")
 
 
 if __name__ == "__main__":
-    main()
+    run_from_command_line(Config, train)

@@ -13,15 +13,22 @@ control using generalized advantage estimation", 2016.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import gymnasium as gym
 import numpy as np
 import torch
-from relive.examples.dqn import SOLVED_AT, Progress, evaluate, make_envs, spaces_of
+from relive.examples.dqn import (
+    SOLVED_AT,
+    Progress,
+    Result,
+    evaluate,
+    make_envs,
+    run_from_command_line,
+    spaces_of,
+)
 from torch import nn
 from torch.distributions import Categorical
 
@@ -58,35 +65,6 @@ class Config:
                 f"total_steps is {self.total_steps}, expected at least {per_rollout}: one rollout of "
                 f"rollout_steps={self.rollout_steps} in each of n_envs={self.n_envs} environments"
             )
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came out of a run. `curve` holds one (environment steps, mean evaluation return) pair per evaluation."""
-
-    mean_return: float
-    curve: list[tuple[int, float]]
-    env_steps: int
-    seconds: float
-    draws: int
-    draw_seconds: float
-    buffer: relive.RolloutBuffer
-    network: nn.Module
-
-    @property
-    def env_steps_per_second(self) -> float:
-        """Environment steps over the wall time of the whole run, learning and evaluation included."""
-        return self.env_steps / self.seconds
-
-    @property
-    def draws_per_second_inside(self) -> float:
-        """Minibatches over the wall time spent inside `buffer.get` alone."""
-        return self.draws / self.draw_seconds if self.draws else 0.0
-
-    @property
-    def draws_per_second_overall(self) -> float:
-        """Minibatches over the wall time of the whole run."""
-        return self.draws / self.seconds
 
 
 class ActorCritic(nn.Module):
@@ -226,17 +204,5 @@ def train(config: Config, on_progress: Callable[[Progress], None] | None = None)
     return Result(curve[-1][1], curve, env_steps, seconds, draws, draw_seconds, rollout, network)
 
 
-def main() -> None:
-    """Train with the defaults of `Config`, each of which is an option of the command line."""
-    parser = argparse.ArgumentParser(description="PPO with a relive.RolloutBuffer")
-    for field in fields(Config):
-        option = "--" + field.name.replace("_", "-")
-        parser.add_argument(option, type=type(field.default), default=field.default, help="%(default)s")
-    result = train(Config(**vars(parser.parse_args())))
-    for env_steps, mean_return in result.curve:
-        print(f"{env_steps:>9,} steps  mean return {mean_return:8.1f}")
-    print(f"{result.env_steps_per_second:,.0f} env steps/s  {result.draws_per_second_overall:,.0f} draws/s")
-
-
 if __name__ == "__main__":
-    main()
+    run_from_command_line(Config, train)

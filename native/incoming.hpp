@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -118,20 +118,20 @@ class Borrowed {
         }
         const DLTensor& t = managed->tensor;
         const auto ndim = static_cast<std::size_t>(t.ndim);
-        std::vector<std::int64_t>& strides = strides_.emplace_back(ndim);
+        std::int64_t* const strides = strides_.emplace_back(std::make_unique<std::int64_t[]>(ndim)).get();
         std::int64_t compact = t.dtype.bits / 8;
         for (std::size_t axis = ndim; axis-- > 0;) {
             strides[axis] = t.strides ? t.strides[axis] * (t.dtype.bits / 8) : compact;
             compact *= t.shape[axis];
         }
-        out = {static_cast<const std::byte*>(t.data) + t.byte_offset, t.dtype, ndim, t.shape, strides.data()};
+        out = {static_cast<const std::byte*>(t.data) + t.byte_offset, t.dtype, ndim, t.shape, strides};
         return true;
     }
 
     const NumpyTypes& types_;
     bool fields_are_known_;
     std::vector<PyObject*> capsules_;
-    std::deque<std::vector<std::int64_t>> strides_;
+    std::vector<std::unique_ptr<std::int64_t[]>> strides_;
 };
 
 // The leading axes of what arrives: (lanes,), or (steps, lanes).
@@ -185,9 +185,15 @@ namespace detail {
 
 template <class T>
 void widen(const Column& column, const Leading& leading, float* out) noexcept {
-    for (std::size_t step = 0; step < leading.steps; ++step) {
-        for (std::size_t lane = 0; lane < leading.lanes; ++lane)
-            *out++ = static_cast<float>(load<T>(column.at(step, lane)));
+    for (std::size_t step = 0; step < leading.steps; ++step, out += leading.lanes) {
+        const std::byte* const row = column.at(step, 0);
+        if (column.lane_stride == static_cast<std::ptrdiff_t>(sizeof(T))) {  // a loop that compilers vectorise
+            for (std::size_t lane = 0; lane < leading.lanes; ++lane)
+                out[lane] = static_cast<float>(load<T>(row + lane * sizeof(T)));
+        } else {
+            for (std::size_t lane = 0; lane < leading.lanes; ++lane)
+                out[lane] = static_cast<float>(load<T>(column.at(step, lane)));
+        }
     }
 }
 
@@ -216,13 +222,17 @@ inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float
     for (std::size_t lane = 0; lane < lanes; ++lane) {
         PyObject* const info = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane));
         if (!PyDict_CheckExact(info)) return false;
+        out[lane] = 0.0F;
+        if (PyDict_Size(info) == 0) continue;
         PyObject* const value = PyDict_GetItemWithError(info, key);
-        if (!value && PyErr_Occurred()) {
+        if (value == Py_True) {
+            out[lane] = 1.0F;
+        } else if (value && value != Py_False) {
+            return false;
+        } else if (!value && PyErr_Occurred()) {
             PyErr_Clear();
             return false;
         }
-        if (value && value != Py_True && value != Py_False) return false;
-        out[lane] = value == Py_True ? 1.0F : 0.0F;
     }
     return true;
 }

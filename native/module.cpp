@@ -153,10 +153,9 @@ class Core {
             return -1;
         }
         if (!mask.is_none() && (leading.has_steps || !read_mask(borrowed, mask, leading, lane_mask))) return -1;
-        for (std::size_t i = 0; i < scalars; ++i) {
-            const bool counts = lane_mask.empty() || lane_mask[i];
-            if (strict && counts && (std::isnan(rewards[i]) || (dones[i] != 0.0F && dones[i] != 1.0F))) return -1;
-            if (gymnasium_words) {  // `done` is terminated, `timeout` truncated; termination wins
+        if (strict && !are_plain(rewards, dones, scalars, lane_mask)) return -1;
+        if (gymnasium_words) {  // `done` is terminated, `timeout` truncated; termination wins
+            for (std::size_t i = 0; i < scalars; ++i) {
                 const bool terminated = dones[i] != 0.0F;
                 const bool truncated = timeouts[i] != 0.0F;
                 dones[i] = terminated || truncated ? 1.0F : 0.0F;
@@ -468,6 +467,21 @@ class Core {
         fields_.push_back(scalar);
         fields_.push_back(scalar);
         for (const Field& field : fields_) step_bytes_ += field.bytes;
+    }
+
+    // No reward is NaN and every flag is 0 or 1, but for lanes that are left out.
+    static bool are_plain(const float* rewards, const float* dones, std::size_t size,
+                          const std::vector<std::uint8_t>& mask) {
+        const auto is_odd = [&](std::size_t i) {
+            return (rewards[i] != rewards[i]) | ((dones[i] != 0.0F) & (dones[i] != 1.0F));
+        };
+        int odd = 0;
+        for (std::size_t i = 0; i < size; ++i) odd |= is_odd(i);
+        if (!odd || mask.empty()) return !odd;
+        for (std::size_t i = 0; i < size; ++i) {
+            if (mask[i] && is_odd(i)) return false;
+        }
+        return true;
     }
 
     static Column whole_column(const ConstBytes& values, const Leaf& leaf, const Layout& layout) {

@@ -32,27 +32,9 @@ Timeline::Timeline(Layout layout)
     }
 }
 
-std::int32_t Timeline::link(std::size_t lane, std::size_t row) const noexcept {
-    return load<std::int32_t>(layout_.record(lane, row) + layout_.link);
-}
-
-void Timeline::set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept {
-    store(layout_.record(lane, row) + layout_.link, link);
-}
-
-const std::byte* Timeline::successor(std::size_t leaf, std::size_t lane, std::size_t row) const noexcept {
-    const std::int32_t where = link(lane, row);
-    return where == next_row ? layout_.at(layout_.observation[leaf], lane, next(row)) : finals_.at(leaf, where - 1);
-}
-
 std::int64_t Timeline::age(std::size_t lane, std::size_t row) const noexcept {
     const std::size_t ahead = newest(lanes_[lane]) + layout_.rows - row;
     return static_cast<std::int64_t>(ahead >= layout_.rows ? ahead - layout_.rows : ahead);
-}
-
-void Timeline::release(std::size_t lane, std::size_t row) {
-    const std::int32_t old = link(lane, row);
-    if (old > static_cast<std::int32_t>(layout_.lanes)) finals_.give_back(old - 1);  // head slots are never given back
 }
 
 void Timeline::fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step,
@@ -163,6 +145,9 @@ void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
         }
         if (l.count == rows || links_beyond_held_) release(lane, l.row);
         places_.push_back({lane, l.row, layout_.record(lane, l.row)});
+        // Many lanes are more streams than the hardware follows: ask now for what the next step of this one writes,
+        // the rest further down, so that not all of it waits at once.
+        prefetch(layout_.record(lane, next(l.row)), 1);
     }
     write_leaves(layout_.observation, steps.observation);
     write_leaves(layout_.action, steps.action);
@@ -176,8 +161,7 @@ void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
         ++l.head;
         l.row = next(place.row);
         l.count = std::min(l.count + 1, rows);
-        // Many lanes are more streams than the hardware follows: ask now for what the next step of this one writes.
-        prefetch(layout_.record(place.lane, l.row), layout_.record_bytes);
+        if (layout_.record_bytes > 64) prefetch(layout_.record(place.lane, l.row) + 64, layout_.record_bytes - 64);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bytes.hpp"
 #include "finals.hpp"
 #include "fork_mutex.hpp"
 #include "layout.hpp"
@@ -97,9 +98,14 @@ class Timeline {
     // All held steps lie in rows below this.
     std::size_t used_rows() const noexcept;
 
-    std::int32_t link(std::size_t lane, std::size_t row) const noexcept;
+    std::int32_t link(std::size_t lane, std::size_t row) const noexcept {
+        return load<std::int32_t>(layout_.record(lane, row) + layout_.link);
+    }
     // Where observation leaf `leaf` of the successor of a step lies.
-    const std::byte* successor(std::size_t leaf, std::size_t lane, std::size_t row) const noexcept;
+    const std::byte* successor(std::size_t leaf, std::size_t lane, std::size_t row) const noexcept {
+        const std::int32_t where = link(lane, row);
+        return where == next_row ? layout_.at(layout_.observation[leaf], lane, next(row)) : finals_.at(leaf, where - 1);
+    }
 
   private:
     std::size_t next(std::size_t row) const noexcept { return row + 1 == layout_.rows ? 0 : row + 1; }
@@ -108,9 +114,15 @@ class Timeline {
     // How many steps its lane went on after a row's step; at least `count` for a row that is not held.
     std::int64_t age(std::size_t lane, std::size_t row) const noexcept;
 
-    void set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept;
+    void set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept {
+        store(layout_.record(lane, row) + layout_.link, link);
+    }
     // Gives back the final of a row that is overwritten or gets another successor.
-    void release(std::size_t lane, std::size_t row);
+    void release(std::size_t lane, std::size_t row) {
+        const std::int32_t old = link(lane, row);
+        if (old > static_cast<std::int32_t>(layout_.lanes))
+            finals_.give_back(old - 1);  // head slots stay where they are
+    }
     void fill_slot(std::int32_t slot, const std::vector<Column>& from, std::size_t step, std::size_t lane) noexcept;
     // Gives a row a final of its own, with what its successor is now.
     void keep_successor(std::size_t lane, std::size_t row);

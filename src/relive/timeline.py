@@ -58,6 +58,7 @@ class Timeline:
         self.action = action
         self.rows = rows
         self.lanes = lanes
+        self.is_plain = observation.is_leaf and action.is_leaf
         self._storage = storage or Memory()
         self._dtype = layout.record_dtype(observation, action)
         self._records = self._storage.array("records", (lanes, rows), self._dtype)

@@ -26,7 +26,7 @@ def test_a_run_leaves_a_curve_and_its_numbers(algo: str, steps: int, tmp_path: P
     assert numbers["env_steps"] == steps
     assert numbers["algorithm"] == algo
     assert numbers["curve"][-1] == [steps, numbers["mean_return"]]
-    for shown in ("mean evaluation return", "environment steps per second", "draws per second", "two-copy storage"):
+    for shown in ("mean evaluation return", "environment steps per second", "draws per second", "bytes held"):
         assert shown in done.output
     assert done.exit_code == (0 if numbers["mean_return"] >= 475 else 1), "the target decides the exit status"
 
@@ -34,8 +34,15 @@ def test_a_run_leaves_a_curve_and_its_numbers(algo: str, steps: int, tmp_path: P
 def test_replay_takes_less_than_two_copies(tmp_path: Path) -> None:
     run("--steps", "1200", "--out", str(tmp_path))
     numbers = json.loads((tmp_path / "result.json").read_text())
-    assert numbers["two_copy_bytes"] == 1200 * (4 * 4 * 2 + 8 + 3 * 4)
-    assert numbers["buffer_bytes"] < numbers["two_copy_bytes"]
+    assert numbers["sb3_bytes"] == 1200 * (4 * 4 * 2 + 8 + 3 * 4)
+    assert numbers["buffer_bytes"] < numbers["sb3_bytes"]
+
+
+def test_training_stops_at_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(dqn.SOLVED_AT, "CartPole-v1", 5.0)
+    done = run("--out", str(tmp_path))
+    assert done.exit_code == 0
+    assert json.loads((tmp_path / "result.json").read_text())["env_steps"] == dqn.Config.eval_every
 
 
 def test_an_environment_without_a_target_trains_for_all_its_steps(tmp_path: Path) -> None:
@@ -68,7 +75,9 @@ def test_progress_is_told_on_the_way() -> None:
         (["--env", "Pendulum-v1"], "action space Box"),
         (["--steps", "0"], "total_steps is 0"),
         (["--steps", "-5", "--algo", "ppo"], "total_steps is -5"),
+        (["--env", "FrozenLake-v1", "--algo", "ppo"], "observation space Discrete"),
         (["--device", "warp"], "device is 'warp'"),
+        (["--device", "meta"], "device is 'meta'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -77,6 +86,13 @@ def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], messag
     assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_that_cannot_be_made_is_said_before_training(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    done = run("--out", str(tmp_path / "taken"))
+    assert done.exit_code == 2
+    assert "taken cannot be made" in done.output
 
 
 def test_a_missing_matplotlib_is_said_before_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ OWN_FAULTS = [
     ),
     Mutant(
         "finals are never given back",
-        "native/timeline.cpp",
+        "native/timeline.hpp",
         "finals_.give_back(old - 1);",
         "(void)old;",
     ),

@@ -43,7 +43,7 @@ def get_samples(
     dones = buffer.dones[rows, lanes]
     if "timeouts" in buffer.__dict__:
         dones = dones * (1 - buffer.timeouts[rows, lanes])
-    return ReplayBufferSamples(
+    return buffer._batch_types[0](
         observations=buffer.to_torch(buffer._normalize_obs(buffer.observations[rows, lanes], env)),
         actions=buffer.to_torch(buffer.actions[rows, lanes]),
         next_observations=buffer.to_torch(buffer._normalize_obs(buffer.next_observations[rows, lanes], env)),

@@ -118,23 +118,21 @@ class ReplayMethods(BaseBuffer):
             return
         timeline = self._timeline
         strict = self.validate == "strict"
-        if terminated is None and truncated is None and done is not None:  # the usual call, without a detour
-            ends: Ends = (done, None, False, infos if self.handle_timeout_termination else None)
+        if terminated is None and truncated is None and done is not None:
+            known = infos if self.handle_timeout_termination else None
+            # The usual call, on the shortest way.
+            if timeline.is_plain and not timeline.core.append(
+                obs, next_obs, action, reward, done, None, False, known, mask, strict, -1
+            ):
+                return
+            ends: Ends = (done, None, False, known)
         else:
             shape, time_limits = (self.n_envs,), self.handle_timeout_termination
             ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
-        observation = timeline.observation
-        arguments = (
-            obs if observation.is_leaf else parts(observation, obs),
-            next_obs if observation.is_leaf else parts(observation, next_obs),
-            action if timeline.action.is_leaf else parts(timeline.action, action),
-            reward,
-            *ends,
-            mask,
-            strict,
-            -1,
-        )
-        if timeline.core.append(*arguments) != 0 and not timeline.append(*arguments):
+        observation, actions = parts(timeline.observation, obs), parts(timeline.action, action)
+        if not timeline.append(
+            observation, parts(timeline.observation, next_obs), actions, reward, *ends, mask, strict, -1
+        ):
             append_converted(timeline, obs, next_obs, action, reward, ends, mask, steps=None, strict=strict)
 
     def extend(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -40,7 +40,7 @@ class Report:
     draws_per_second_inside: float
     draws_per_second_overall: float
     buffer_bytes: int
-    two_copy_bytes: int
+    sb3_bytes: int
     curve: list[tuple[int, float]]
 
     @property
@@ -59,17 +59,19 @@ def demo(
     steps: Annotated[
         int | None, typer.Option(help="At most so many environment steps.  [default: the learner's]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same run, on the same machine.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run, on the same machine.")] = 0,
     device: Annotated[str, typer.Option(help="Where the networks are: cpu, cuda, …")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="The run folder.  [default: runs/ENV-ALGO-seedSEED]")] = None,
 ) -> None:
-    """Train until CartPole-v1 is solved (a mean return of 475), or another environment for all its steps."""
-    module, config = _prepare(algo, env, steps, seed, device)
-    folder = out or Path("runs") / f"{env.replace('/', '-')}-{algo.value}-seed{seed}"
+    """Train until CartPole-v1 is solved (a mean return of 475), or another environment for all its steps.
+
+    Ends with status 0, with 1 where the target was not reached, and with 2 where the call makes no sense.
+    """
+    learner, config = _prepare(algo, env, steps, seed, device)
+    folder = _make_folder(out or Path("runs") / f"{env.replace('/', '-')}-{algo.value}-seed{seed}")
     console.print(f"{algo.value.upper()} on {env}, seed {seed}, at most {config.total_steps:,} environment steps")
-    result = _train(module, config)
-    report = _report(algo, config, module, result)
-    folder.mkdir(parents=True, exist_ok=True)
+    result = _train(learner, config)
+    report = _report(algo, config, result)
     (folder / "result.json").write_text(json.dumps(asdict(report), indent=2) + "\n")
     _plot(report, folder / "curve.png")
     console.print(_table(report))
@@ -79,40 +81,53 @@ def demo(
         raise typer.Exit(1)
 
 
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"relive demo: {message}", err=True)
+    raise typer.Exit(2)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _prepare(algo: Algorithm, env: str, steps: int | None, seed: int, device: str) -> tuple[Any, Any]:
-    """The learner's module and its configuration; all that can be wrong with the call is refused here."""
+    """The learner's module and its configuration; whatever is wrong with the call is refused here, before training."""
     if find_spec("matplotlib") is None:
         _refuse("matplotlib is missing, expected it for the learning curve; pip install 'relive[demo]'")
     import gymnasium as gym
     import torch
 
-    from relive.examples import dqn, ppo
-
     if not hasattr(gym.vector, "AutoresetMode"):
         _refuse(f"Gymnasium is {gym.__version__}, expected 1.1 or newer; pip install 'relive[demo]'")
-    module = dqn if algo is Algorithm.dqn else ppo
+    from relive.examples import dqn, ppo
+
+    learner = dqn if algo is Algorithm.dqn else ppo
     options: dict[str, Any] = {"env_id": env, "seed": seed, "device": device}
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        _refuse(f"device is {device!r}, which torch cannot use here: {str(error).splitlines()[0]}")
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        _refuse(f"device is {device!r}, which torch cannot use here: {_first_line(error)}")
     try:
-        config = module.Config(**options) if steps is None else module.Config(total_steps=steps, **options)
+        config = learner.Config(**options) if steps is None else learner.Config(total_steps=steps, **options)
         dqn.make_env(env).close()
     except (ValueError, gym.error.Error, ImportError) as error:
-        _refuse(str(error).splitlines()[0])
-    return module, config
+        _refuse(_first_line(error))
+    return learner, config
 
 
-def _refuse(message: str) -> None:
-    typer.echo(f"relive demo: {message}", err=True)
-    raise typer.Exit(2)
+def _make_folder(folder: Path) -> Path:
+    """The run folder, made before training, so that no run is lost for want of it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _refuse(f"the run folder {folder} cannot be made: {error.strerror}")
+    return folder
 
 
-def _train(module: Any, config: Any) -> Any:
+def _train(learner: Any, config: Any) -> Any:
     """Runs the learner under a progress bar."""
     columns = (
-        TextColumn("{task.completed:,} steps"),
+        TextColumn("{task.completed:,} of {task.total:,} steps"),
         BarColumn(),
         TextColumn("mean return {task.fields[mean_return]}, loss {task.fields[loss]}"),
         TimeElapsedColumn(),
@@ -125,10 +140,10 @@ def _train(module: Any, config: Any) -> Any:
             loss = "–" if progress.loss is None else f"{progress.loss:.4f}"
             bar.update(task, completed=progress.env_steps, mean_return=shown, loss=loss)
 
-        return module.train(config, show)
+        return learner.train(config, show)
 
 
-def _report(algo: Algorithm, config: Any, module: Any, result: Any) -> Report:
+def _report(algo: Algorithm, config: Any, result: Any) -> Report:
     from relive.examples.dqn import SOLVED_AT
 
     return Report(
@@ -144,29 +159,28 @@ def _report(algo: Algorithm, config: Any, module: Any, result: Any) -> Report:
         draws_per_second_inside=result.draws_per_second_inside,
         draws_per_second_overall=result.draws_per_second_overall,
         buffer_bytes=result.buffer.nbytes.touched,
-        two_copy_bytes=_two_copy_bytes(result.buffer),
+        sb3_bytes=_sb3_bytes(result.buffer),
         curve=result.curve,
     )
 
 
-def _two_copy_bytes(buffer: Any) -> int:
-    """What the same steps take where observations and next observations are stored apart (rollouts have only one)."""
+def _sb3_bytes(buffer: Any) -> int:
+    """What the steps of ``buffer`` take in Stable-Baselines3's arrays."""
     import relive
 
-    arrays = [buffer.observations, buffer.actions, buffer.rewards]
-    if isinstance(buffer, relive.RolloutBuffer):
-        return int(buffer.nbytes.touched)
-    arrays += [buffer.observations, buffer.dones, buffer.timeouts]
-    return int(sum(array[0, 0].nbytes for array in arrays)) * len(buffer)
+    observation, action = buffer.observations[0, 0].nbytes, buffer.actions[0, 0].nbytes
+    if isinstance(buffer, relive.ReplayBuffer):
+        # Every observation twice; reward, done and timeout in float32.
+        return len(buffer) * int(2 * observation + action + 3 * 4)
+    # No next observations; reward, return, episode start, value, log-prob and advantage in float32.
+    return len(buffer) * int(observation + action + 6 * 4)
 
 
 def _plot(report: Report, path: Path) -> None:
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
     axes.plot(*zip(*report.curve, strict=True), marker="o", markersize=3)
     if report.target is not None:
         axes.axhline(report.target, linestyle="--", linewidth=1, color="gray", label=f"solved at {report.target:g}")
@@ -174,13 +188,11 @@ def _plot(report: Report, path: Path) -> None:
     axes.set(xlabel="environment steps", ylabel="mean evaluation return")
     axes.set_title(f"{report.algorithm.upper()} on {report.env_id}, seed {report.seed}")
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _table(report: Report) -> Table:
-    table = Table(show_header=False)
     target = "" if report.target is None else f" (target {report.target:g})"
-    share = report.buffer_bytes / report.two_copy_bytes
+    copies = "two-copy storage" if report.algorithm == Algorithm.dqn.value else "one copy there too"
     rows = {
         "mean evaluation return": f"{report.mean_return:.1f}{target}",
         "environment steps": f"{report.env_steps:,}",
@@ -188,10 +200,11 @@ def _table(report: Report) -> Table:
         "draws": f"{report.draws:,}",
         "draws per second, whole run": f"{report.draws_per_second_overall:,.0f}",
         "draws per second, inside the buffer": f"{report.draws_per_second_inside:,.0f}",
-        "bytes of the buffer": f"{report.buffer_bytes:,}",
-        "bytes of two-copy storage": f"{report.two_copy_bytes:,} ({share:.0%} of it taken)",
+        "bytes held": f"{report.buffer_bytes:,}, {report.buffer_bytes / report.sb3_bytes:.0%} of:",
+        "bytes in Stable-Baselines3": f"{report.sb3_bytes:,} ({copies})",
         "seconds": f"{report.seconds:.1f}",
     }
+    table = Table(show_header=False)
     for name, value in rows.items():
         table.add_row(name, value)
     return table

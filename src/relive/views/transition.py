@@ -18,7 +18,7 @@ BatchTypes: TypeAlias = tuple[type[ReplayBufferSamples], type[DictReplayBufferSa
 
 def batch(timeline: Timeline, fields: Sequence[torch.Tensor], types: BatchTypes) -> Samples:
     """The named tuple of these fields: observation leaves, action leaves, successor leaves, dones, rewards."""
-    if timeline.observation.is_leaf and timeline.action.is_leaf:
+    if timeline.is_plain:
         return types[0](*fields)
     kind = types[1] if isinstance(timeline.observation.space, spaces.Dict) else types[0]
     return kind(*split(timeline, fields))
