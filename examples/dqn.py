@@ -5,7 +5,7 @@ Read it from top to bottom, or run it:
     python -m relive.examples.dqn --seed 3
 
 On CartPole-v1 it stops at the first evaluation (20 greedy episodes in environments of their own) whose mean
-return is at least 475. Expect that after some 20,000 to 60,000 of at most 100,000 environment steps.
+return is at least 475. Expect that after some 14,000 to 60,000 of at most 100,000 environment steps.
 
 Papers: Mnih et al., "Human-level control through deep reinforcement learning", 2015; van Hasselt et al., "Deep
 reinforcement learning with double Q-learning", 2016.

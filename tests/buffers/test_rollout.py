@@ -252,3 +252,12 @@ def test_a_rollout_says_how_much_it_holds() -> None:
     # observation 12 bytes, action 8, and six numbers of 4 for each of 8 steps; a quarter of the rows is filled
     assert (rollout.nbytes, empty) == ((8 * 44, 2 * 44), (8 * 44, 0))
     assert bool(rollout), "a buffer is never false, whatever it holds"
+
+
+def test_what_is_known_of_ends_and_masks_counts_as_memory() -> None:
+    buffer = rollout(steps=4, n_envs=2)
+    plain = buffer.nbytes.reserved
+    add(buffer, terminated=np.zeros(2, bool), truncated=np.zeros(2, bool))
+    assert buffer.nbytes.reserved == plain + 8 * (1 + 1 + 4)
+    add(buffer, terminated=np.zeros(2, bool), truncated=np.zeros(2, bool), mask=np.array([True, False]))
+    assert buffer.nbytes.reserved == plain + 8 * (1 + 1 + 4 + 1)

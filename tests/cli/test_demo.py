@@ -26,7 +26,7 @@ def test_a_run_leaves_a_curve_and_its_numbers(algo: str, steps: int, tmp_path: P
     assert numbers["env_steps"] == steps
     assert numbers["algorithm"] == algo
     assert numbers["curve"][-1] == [steps, numbers["mean_return"]]
-    for shown in ("mean evaluation return", "environment steps per second", "draws per second", "bytes held"):
+    for shown in ("mean evaluation return", "environment steps per second", "draws per second", "bytes in Stable"):
         assert shown in done.output
     assert done.exit_code == (0 if numbers["mean_return"] >= 475 else 1), "the target decides the exit status"
 

@@ -311,6 +311,7 @@ class RolloutMethods(BaseBuffer):
         """Memory reserved and touched, in bytes."""
         arrays = [*self._parts(self.observations), self.actions, self.rewards, self.returns, self.episode_starts]
         reserved = sum(array.nbytes for array in [*arrays, self.values, self.log_probs, self.advantages])
+        reserved += self._ends.nbytes
         return Bytes(reserved, reserved * self.pos // max(self.buffer_size, 1))
 
     def __repr__(self) -> str:

@@ -28,14 +28,22 @@ class RolloutEnds:
         self.ended = np.zeros((steps, n_envs), bool)
         self.bootstraps = np.zeros((steps, n_envs), bool)
         self.final_values = np.zeros((steps, n_envs), np.float32)
-        self.valid = np.ones((steps, n_envs), bool)
+        self.valid = np.broadcast_to(np.True_, (steps, n_envs))  # takes no memory as long as nothing is masked
         self.known = False
         self.masked = False
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is used of it."""
+        ends = (self.ended, self.bootstraps, self.final_values) if self.known else ()
+        return sum(array.nbytes for array in ends) + self.masked * self.valid.size
+
     def mask_out(self, row: int, active: Array) -> None:
         """Notes which environments took a step in a row."""
-        self.valid[row] = active
-        self.masked = self.masked or not active.all()
+        if not self.masked and not active.all():
+            self.valid, self.masked = self.valid.copy(), True
+        if self.masked:
+            self.valid[row] = active
 
     def check(self, row: int, active: Array | None) -> None:
         """Refuses a step after a truncated one whose final value is not known and will not become known."""

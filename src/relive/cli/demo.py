@@ -57,11 +57,11 @@ def demo(
         "CartPole-v1"
     ),
     steps: Annotated[
-        int | None, typer.Option(help="At most so many environment steps.  [default: the learner's]")
+        int | None, typer.Option(help="At most so many environment steps.", show_default="100,000; 200,000 for PPO")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run, on the same machine.")] = 0,
     device: Annotated[str, typer.Option(help="Where the networks are: cpu, cuda, …")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="The run folder.  [default: runs/ENV-ALGO-seedSEED]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/ENV-ALGO-seedSEED")] = None,
 ) -> None:
     """Train until CartPole-v1 is solved (a mean return of 475), or another environment for all its steps.
 
@@ -192,7 +192,8 @@ def _plot(report: Report, path: Path) -> None:
 
 def _table(report: Report) -> Table:
     target = "" if report.target is None else f" (target {report.target:g})"
-    copies = "two-copy storage" if report.algorithm == Algorithm.dqn.value else "one copy there too"
+    copies = "two copies" if report.algorithm == Algorithm.dqn.value else "one copy too"
+    share = report.buffer_bytes / report.sb3_bytes
     rows = {
         "mean evaluation return": f"{report.mean_return:.1f}{target}",
         "environment steps": f"{report.env_steps:,}",
@@ -200,8 +201,8 @@ def _table(report: Report) -> Table:
         "draws": f"{report.draws:,}",
         "draws per second, whole run": f"{report.draws_per_second_overall:,.0f}",
         "draws per second, inside the buffer": f"{report.draws_per_second_inside:,.0f}",
-        "bytes held": f"{report.buffer_bytes:,}, {report.buffer_bytes / report.sb3_bytes:.0%} of:",
-        "bytes in Stable-Baselines3": f"{report.sb3_bytes:,} ({copies})",
+        "bytes held": f"{report.buffer_bytes:,}",
+        f"bytes in Stable-Baselines3, {copies}": f"{report.sb3_bytes:,} (relive: {share:.0%} of it)",
         "seconds": f"{report.seconds:.1f}",
     }
     table = Table(show_header=False)
