@@ -12,11 +12,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
 settings.register_profile("quick", max_examples=150, stateful_step_count=50, **_common)
 settings.register_profile("deep", max_examples=3000, stateful_step_count=80, **_common)
+# For the mutation tests: a fault need only be found, not made small, which can take minutes.
+settings.register_profile(
+    "find", max_examples=150, stateful_step_count=50, phases=[Phase.explicit, Phase.generate], **_common
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -162,7 +162,8 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def suite(folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs the suite against the copy, up to the first failure."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    settings = {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "find"}
+    environment = {**os.environ, **settings}
     environment.pop("PYTEST_XDIST_WORKER", None)
     where = subprocess.run(
         [sys.executable, "-c", "import relive; print(relive.__file__)"],
