@@ -233,11 +233,14 @@ class ReplayMethods(BaseBuffer):
         size = operator.index(batch_size)
         if size < 0:
             raise ValueError(f"batch_size is {size}, expected 0 or more")
+        timeline = self._timeline
         bits = self._stream.bit_generator()
         with bits.lock:
-            fields = self._timeline.core.sample(size, bits.capsule, from_capsule)
+            fields = timeline.core.sample(size, bits.capsule, from_capsule)
         if fields is None:
             raise self._is_empty()
+        if timeline.is_plain and env is None and self._device.type == "cpu" and not self._overrides_to_torch:
+            return self._batch_types[0](*fields)  # the usual draw, without a detour
         return self._batch(fields, env)
 
     def transitions(self, handles: ArrayLike, env: Any = None) -> Samples:
