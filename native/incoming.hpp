@@ -25,6 +25,7 @@ struct LeafSpec {
     DLType dtype;
     std::vector<std::int64_t> shape;
     std::size_t bytes;
+    bool bare;  // one number, whose own axis may be missing: a Discrete observation, an action of width 1
 };
 
 // An array that arrives: strides in bytes. It is valid as long as the Borrowed that made it.
@@ -91,6 +92,12 @@ class Borrowed {
         return (fields_are_known_ && open_fields(object, out)) || open_capsule(object, out);
     }
 
+    // Memory for one number, as long as this lives.
+    std::byte* hold(std::int64_t number) {
+        numbers_.push_back(std::make_unique<std::int64_t>(number));
+        return reinterpret_cast<std::byte*>(numbers_.back().get());
+    }
+
   private:
     bool open_fields(nb::handle object, ArrayView& out) const noexcept {
         static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
@@ -132,38 +139,60 @@ class Borrowed {
     bool fields_are_known_;
     std::vector<PyObject*> capsules_;
     std::vector<std::unique_ptr<std::int64_t[]>> strides_;
+    std::vector<std::unique_ptr<std::int64_t>> numbers_;
 };
 
-// The leading axes of what arrives: (lanes,), or (steps, lanes).
+// The leading axes of what arrives: (lanes,), or (steps, lanes). With one lane its axis may be missing.
 struct Leading {
     bool has_steps;
     std::size_t steps;
     std::size_t lanes;
 
-    std::size_t axes() const noexcept { return has_steps ? 2 : 1; }
-    bool fits(const ArrayView& a) const noexcept {
-        if (has_steps && a.shape[0] != static_cast<std::int64_t>(steps)) return false;
-        return a.shape[has_steps ? 1 : 0] == static_cast<std::int64_t>(lanes);
+    // Finds out how an array with `item_axes` axes behind the leading ones lies: its first item axis, and its column.
+    bool place(const ArrayView& a, std::size_t item_axes, std::size_t& first_item_axis, Column& out) const noexcept {
+        const std::size_t before = has_steps ? 1 : 0;
+        if (has_steps && (a.ndim == 0 || a.shape[0] != static_cast<std::int64_t>(steps))) return false;
+        const bool has_lanes = a.ndim == before + 1 + item_axes;
+        if (!has_lanes && !(lanes == 1 && a.ndim == before + item_axes)) return false;
+        if (has_lanes && a.shape[before] != static_cast<std::int64_t>(lanes)) return false;
+        first_item_axis = before + (has_lanes ? 1 : 0);
+        out = {a.data, has_steps ? static_cast<std::ptrdiff_t>(a.strides[0]) : 0,
+               has_lanes ? static_cast<std::ptrdiff_t>(a.strides[before]) : 0};
+        return true;
     }
-    Column column(const ArrayView& a) const noexcept {
-        return {a.data, has_steps ? static_cast<std::ptrdiff_t>(a.strides[0]) : 0,
-                static_cast<std::ptrdiff_t>(a.strides[axes() - 1])};
-    }
+    // A lone Python number stands for one step of one lane.
+    bool is_lone() const noexcept { return !has_steps && lanes == 1; }
 };
 
-inline bool read_leaf(Borrowed& borrowed, nb::handle object, const LeafSpec& spec, const Leading& leading,
-                      Column& out) {
-    ArrayView array;
-    if (!borrowed.open(object, array) || !(array.dtype == spec.dtype)) return false;
-    if (array.ndim != leading.axes() + spec.shape.size() || !leading.fits(array)) return false;
+inline bool read_items(const ArrayView& array, const LeafSpec& spec, const Leading& leading, Column& out) noexcept {
+    std::size_t first = 0;
+    if (!leading.place(array, spec.shape.size(), first, out)) return false;
     std::int64_t bytes = spec.dtype.bits / 8;
     for (std::size_t axis = spec.shape.size(); axis-- > 0;) {
-        const std::size_t at = leading.axes() + axis;
+        const std::size_t at = first + axis;
         if (array.shape[at] != spec.shape[axis]) return false;
         if (array.shape[at] != 1 && array.strides[at] != bytes) return false;  // an item is one run of bytes
         bytes *= array.shape[at];
     }
-    out = leading.column(array);
+    return true;
+}
+
+inline bool read_leaf(Borrowed& borrowed, nb::handle object, const LeafSpec& spec, const Leading& leading,
+                      Column& out) {
+    ArrayView array;
+    if (borrowed.open(object, array)) {
+        if (!(array.dtype == spec.dtype)) return false;
+        std::size_t unused = 0;
+        return read_items(array, spec, leading, out) || (spec.bare && leading.place(array, 0, unused, out));
+    }
+    if (!spec.bare || !leading.is_lone() || !(spec.dtype == DLType{0, 64, 1}) || !PyIndex_Check(object.ptr()))
+        return false;
+    const Py_ssize_t number = PyNumber_AsSsize_t(object.ptr(), PyExc_OverflowError);
+    if (number == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    out = {borrowed.hold(number), 0, 0};
     return true;
 }
 
@@ -202,8 +231,19 @@ void widen(const Column& column, const Leading& leading, float* out) noexcept {
 // Rewards and flags: float32, float64 or bool, made float32 (steps, lanes).
 inline bool read_scalars(Borrowed& borrowed, nb::handle object, const Leading& leading, float* out) {
     ArrayView array;
-    if (!borrowed.open(object, array) || array.ndim != leading.axes() || !leading.fits(array)) return false;
-    const Column column = leading.column(array);
+    if (!borrowed.open(object, array)) {
+        if (!leading.is_lone() || !PyNumber_Check(object.ptr())) return false;
+        const double number = PyFloat_AsDouble(object.ptr());
+        if (number == -1.0 && PyErr_Occurred()) {
+            PyErr_Clear();
+            return false;
+        }
+        *out = static_cast<float>(number);
+        return true;
+    }
+    Column column;
+    std::size_t unused = 0;
+    if (!leading.place(array, 0, unused, column)) return false;
     if (array.dtype == DLType{dl_float, 32, 1}) {
         detail::widen<float>(column, leading, out);
     } else if (array.dtype == DLType{dl_float, 64, 1}) {
@@ -216,23 +256,26 @@ inline bool read_scalars(Borrowed& borrowed, nb::handle object, const Leading& l
     return true;
 }
 
-// `info[key]` of every environment as a flag: a list of dicts whose values, where present, are True or False.
+// `info[key]` of one environment as a flag: True or False where present.
+inline bool read_info(nb::handle info, PyObject* key, float& out) {
+    if (!PyDict_CheckExact(info.ptr())) return false;
+    out = 0.0F;
+    if (PyDict_Size(info.ptr()) == 0) return true;
+    PyObject* const value = PyDict_GetItemWithError(info.ptr(), key);
+    if (!value && PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    if (value == Py_True) out = 1.0F;
+    return !value || value == Py_True || value == Py_False;
+}
+
+// The same of all environments: a list of dicts, or for one environment its dict alone.
 inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float* out) {
+    if (lanes == 1 && PyDict_CheckExact(infos.ptr())) return read_info(infos, key, *out);
     if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != lanes) return false;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-        PyObject* const info = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane));
-        if (!PyDict_CheckExact(info)) return false;
-        out[lane] = 0.0F;
-        if (PyDict_Size(info) == 0) continue;
-        PyObject* const value = PyDict_GetItemWithError(info, key);
-        if (value == Py_True) {
-            out[lane] = 1.0F;
-        } else if (value && value != Py_False) {
-            return false;
-        } else if (!value && PyErr_Occurred()) {
-            PyErr_Clear();
-            return false;
-        }
+        if (!read_info(PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane)), key, out[lane])) return false;
     }
     return true;
 }
@@ -251,10 +294,11 @@ inline bool read_many_infos(nb::handle infos, PyObject* key, const Leading& lead
 // A boolean array (lanes,).
 inline bool read_mask(Borrowed& borrowed, nb::handle object, const Leading& leading, std::vector<std::uint8_t>& out) {
     ArrayView array;
-    if (!borrowed.open(object, array) || array.ndim != 1 || !leading.fits(array)) return false;
-    if (!(array.dtype == DLType{dl_bool, 8, 1})) return false;
-    for (std::size_t lane = 0; lane < leading.lanes; ++lane)
-        out.push_back(load<std::uint8_t>(leading.column(array).at(0, lane)));
+    if (!borrowed.open(object, array) || array.ndim != 1 || !(array.dtype == DLType{dl_bool, 8, 1})) return false;
+    if (array.shape[0] != static_cast<std::int64_t>(leading.lanes)) return false;
+    for (std::size_t lane = 0; lane < leading.lanes; ++lane) {
+        out.push_back(load<std::uint8_t>(array.data + static_cast<std::ptrdiff_t>(lane) * array.strides[0]));
+    }
     return true;
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -71,8 +72,10 @@ void require(bool holds, const char* message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
-// A leaf as Python describes it: (type code, bits, shape, packed, offset in the record, memory of a large leaf or None).
-using LeafArgument = std::tuple<std::uint8_t, std::uint8_t, std::vector<std::int64_t>, bool, std::size_t, nb::object>;
+// A leaf as Python describes it: (type code, bits, shape, packed, offset in the record, memory of a large leaf
+// or None, whether it is one number whose own axis may be missing).
+using LeafArgument =
+    std::tuple<std::uint8_t, std::uint8_t, std::vector<std::int64_t>, bool, std::size_t, nb::object, bool>;
 
 std::size_t item_bytes(const DLType& dtype, const std::vector<std::int64_t>& shape) {
     std::size_t bytes = dtype.bits / 8U;
@@ -434,8 +437,8 @@ class Core {
                                           std::vector<LeafSpec>& specs) {
         require(!arguments.empty(), "an observation and an action have at least one leaf");
         std::vector<Leaf> leaves;
-        for (const auto& [code, bits, shape, packed, offset, array] : arguments) {
-            LeafSpec spec{{code, bits, 1}, shape, 0};
+        for (const auto& [code, bits, shape, packed, offset, array, bare] : arguments) {
+            LeafSpec spec{{code, bits, 1}, shape, 0, bare};
             spec.bytes = item_bytes(spec.dtype, shape);
             Leaf leaf;
             leaf.bytes = spec.bytes;
@@ -469,11 +472,14 @@ class Core {
         for (const Field& field : fields_) step_bytes_ += field.bytes;
     }
 
-    // No reward is NaN and every flag is 0 or 1, but for lanes that are left out.
+    // Every reward is finite (an infinite one may have been cast) and every flag 0 or 1, but for lanes that are left out.
     static bool are_plain(const float* rewards, const float* dones, std::size_t size,
                           const std::vector<std::uint8_t>& mask) {
+        constexpr float largest = std::numeric_limits<float>::max();
         const auto is_odd = [&](std::size_t i) {
-            return (rewards[i] != rewards[i]) | ((dones[i] != 0.0F) & (dones[i] != 1.0F));
+            const int unbounded = std::fabs(rewards[i]) <= largest ? 0 : 1;  // NaN too
+            const int no_flag = dones[i] == 0.0F || dones[i] == 1.0F ? 0 : 1;
+            return unbounded | no_flag;
         };
         int odd = 0;
         for (std::size_t i = 0; i < size; ++i) odd |= is_odd(i);

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 _Bytes = NDArray[np.uint8]
 _Indices = NDArray[np.int64]
 _Floats = NDArray[np.float32]
-_Leaf = tuple[int, int, list[int], bool, int, Any]
+_Leaf = tuple[int, int, list[int], bool, int, Any, bool]
 _Lanes = tuple[list[int], list[int]]
 
 class Core:

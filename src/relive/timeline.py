@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from relive import _native, layout
@@ -78,8 +79,8 @@ class Timeline:
             lanes=lanes,
             records=_as_bytes(self._records),
             record_bytes=self._dtype.itemsize,
-            observation=[self._native_leaf(leaf) for leaf in observation.leaves],
-            action=[self._native_leaf(leaf) for leaf in action.leaves],
+            observation=[self._native_leaf(leaf, bare=_is_discrete(leaf)) for leaf in observation.leaves],
+            action=[self._native_leaf(leaf, bare=leaf.shape == (1,)) for leaf in action.leaves],
             offsets=offsets,
             observation_is_tree=not observation.is_leaf,
             action_is_tree=not action.is_leaf,
@@ -240,11 +241,11 @@ class Timeline:
         assert fields is not None
         return int(fields[name][1])
 
-    def _native_leaf(self, leaf: Leaf) -> tuple[int, int, list[int], bool, int, Any]:
+    def _native_leaf(self, leaf: Leaf, *, bare: bool) -> tuple[int, int, list[int], bool, int, Any, bool]:
         code, bits = _DLPACK_CODES[leaf.dtype.kind], 8 * leaf.dtype.itemsize
         if layout.is_large(leaf):
-            return code, bits, list(leaf.shape), False, 0, _as_bytes(self._large[leaf.path])
-        return code, bits, list(leaf.shape), True, self._offset(leaf.path), None
+            return code, bits, list(leaf.shape), False, 0, _as_bytes(self._large[leaf.path]), bare
+        return code, bits, list(leaf.shape), True, self._offset(leaf.path), None, bare
 
     def _slots_per_chunk(self) -> int:
         """A power of two, with room for a head slot of every lane."""
@@ -268,6 +269,10 @@ def _numpy_fields_are_known() -> bool:
     """Whether this NumPy's arrays are laid out as the core reads them; if not, it asks each for a DLPack capsule."""
     probe = np.empty((3, 10), np.float32)[:, ::2]
     return _native.numpy_fields_match(probe, probe.ctypes.data, probe.shape, probe.strides, probe.dtype)
+
+
+def _is_discrete(leaf: Leaf) -> bool:
+    return isinstance(leaf.space, spaces.Discrete)
 
 
 def _as_bytes(array: Array) -> NDArray[np.uint8]:

@@ -334,3 +334,47 @@ def test_interrupting_what_is_not_there_is_refused() -> None:
             replay().interrupt(bad)
     with pytest.raises(TypeError):
         replay().interrupt(0.5)  # type: ignore[arg-type]
+
+
+# The forms that environments really give, which the core takes without a conversion on the way.
+STEP_FORMS: dict[str, tuple[int, Any, Any, Any, Any, Any]] = {
+    # n_envs, observation, action, reward, terminated, truncated
+    "one environment, plain Python": (1, np.full(3, 0.5, np.float32), 2, 1.5, False, True),
+    "one environment, NumPy scalars": (1, np.full(3, 0.5, np.float32), np.int64(2), np.float64(1.5), False, np.True_),
+    "one environment, 0-d arrays": (1, np.full(3, 0.5, np.float32), np.array(2), np.array(1.5), np.array(False), True),
+    "one environment in a vector": (
+        1, np.full((1, 3), 0.5, np.float32), np.array([2]), np.array([1.5]), np.array([False]), np.array([True]),
+    ),
+    "two environments": (
+        2, np.full((2, 3), 0.5, np.float32), np.array([2, 2]), np.full(2, 1.5), np.zeros(2, bool), np.ones(2, bool),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", STEP_FORMS)
+def test_the_forms_that_environments_give_need_no_conversion(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_envs, obs, action, reward, terminated, truncated = STEP_FORMS[form]
+    buffer = relive.ReplayBuffer(
+        8, spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), device="cpu", n_envs=n_envs
+    )
+    monkeypatch.setattr("relive.buffers.replay.append_converted", lambda *_, **__: pytest.fail("converted"))
+    buffer.add(obs, obs + np.float32(0.25), action, reward, terminated=terminated, truncated=truncated)
+    infos = {"TimeLimit.truncated": True} if n_envs == 1 else [{"TimeLimit.truncated": True}] * n_envs
+    buffer.add(obs, obs + np.float32(0.25), action, reward, truncated, infos)
+    batch = buffer.transitions(buffer.handles())
+    size = 2 * n_envs
+    assert torch.equal(batch.observations, torch.full((size, 3), 0.5))
+    assert torch.equal(batch.next_observations, torch.full((size, 3), 0.75))
+    assert batch.actions.tolist() == [[2]] * size
+    assert batch.rewards.tolist() == [[1.5]] * size
+    assert batch.dones.tolist() == [[0.0]] * size
+    assert buffer.timeouts[:2].tolist() == [[1.0] * n_envs] * 2
+
+
+def test_a_number_is_no_observation_of_a_box() -> None:
+    buffer = relive.ReplayBuffer(4, spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), device="cpu")
+    with pytest.raises(relive.errors.ShapeError):
+        buffer.add(1, 1, 2, 0.0, False)
+    with pytest.raises(relive.errors.CastError):
+        buffer.add(np.zeros(3), np.zeros(3), 2, 1e300, False)
+    assert len(buffer) == 0

@@ -224,7 +224,7 @@ def core_arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return given
 
 
-# A leaf is (type code, bits, shape, packed, offset in the record, memory of its own).
+# A leaf is (type code, bits, shape, packed, offset in the record, memory of its own, may lack its own axis).
 LAYOUTS: dict[str, dict[str, Any]] = {
     "no rows": {"rows": 0},
     "no lanes": {"lanes": 0},
@@ -233,14 +233,14 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "no record": {"record_bytes": 0, "records": np.zeros(0, np.uint8)},
     "field beyond the record": {"offsets": [8, 12, 16, 99, 24]},
     "a field too few": {"offsets": [8, 12, 16, 20]},
-    "leaf beyond the record": {"observation": [(2, 32, [9], True, 0, None)]},
-    "leaf of negative length": {"observation": [(2, 32, [-1], True, 0, None)]},
+    "leaf beyond the record": {"observation": [(2, 32, [9], True, 0, None, False)]},
+    "leaf of negative length": {"observation": [(2, 32, [-1], True, 0, None, False)]},
     "no leaf": {"observation": []},
-    "large leaf without memory": {"observation": [(2, 32, [1], False, 0, None)]},
-    "large leaf with too little": {"observation": [(2, 32, [1], False, 0, np.zeros(3, np.uint8))]},
+    "large leaf without memory": {"observation": [(2, 32, [1], False, 0, None, False)]},
+    "large leaf with too little": {"observation": [(2, 32, [1], False, 0, np.zeros(3, np.uint8), False)]},
     "rows times lanes beyond 64 bits": {"rows": 2**33, "lanes": 2**31},
-    "leaf beyond 64 bits": {"observation": [(2, 32, [2**31, 2**31], True, 0, None)]},
-    "offset beyond 64 bits": {"observation": [(2, 32, [1], True, 2**64 - 4, None)]},
+    "leaf beyond 64 bits": {"observation": [(2, 32, [2**31, 2**31], True, 0, None, False)]},
+    "offset beyond 64 bits": {"observation": [(2, 32, [1], True, 2**64 - 4, None, False)]},
 }
 
 
