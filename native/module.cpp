@@ -23,7 +23,6 @@
 #include "gae.hpp"
 #include "incoming.hpp"
 #include "outgoing.hpp"
-#include "take.hpp"
 #include "timeline.hpp"
 #include "transition.hpp"
 
@@ -603,15 +602,6 @@ void compute_gae(const Floats& rewards, const Floats& values, const Floats& epis
     }
 }
 
-void take(const ConstBytes& source, std::size_t item, std::size_t steps, std::size_t envs, const Indices& indices,
-          const Bytes& out) {
-    require(source.size() >= steps * envs * item, "the source does not fit steps and envs");
-    require(out.size() == indices.size() * item, "out does not fit the indices");
-    const nb::gil_scoped_release released;
-    take_env_major(reinterpret_cast<const std::byte*>(source.data()), item, steps, envs, indices.data(), indices.size(),
-                   reinterpret_cast<std::byte*>(out.data()));
-}
-
 }  // namespace
 }  // namespace relive
 
@@ -658,6 +648,4 @@ NB_MODULE(_native, m) {
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"),
           nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"), nb::arg("steps"),
           nb::arg("gamma"), nb::arg("gamma_lambda"), nb::arg("wide_delta"), nb::arg("wide_sum"));
-    m.def("take_env_major", &relive::take, nb::arg("source"), nb::arg("item"), nb::arg("steps"), nb::arg("envs"),
-          nb::arg("indices"), nb::arg("out"));
 }

@@ -45,6 +45,8 @@ def leaf_array(value: Any, leaf: Leaf, leading: tuple[int, ...], strict: bool, *
     if not strict:
         return _broadcast(array, leaf, leading, is_action)
     shape = (*leading, *leaf.shape)
+    if array.shape == shape and array.dtype == leaf.dtype:
+        return array
     allowed = {shape}
     if is_action:
         allowed.add((*leading, *(leaf.space.shape or ())))
@@ -79,8 +81,7 @@ def scalars(value: Any, name: str, leading: tuple[int, ...], strict: bool, dtype
         out: Array = np.empty(leading, dtype)
         out[...] = array
         return out
-    allowed = {leading, leading[:-1]} if leading[-1] == 1 else {leading}
-    if array.shape not in allowed:
+    if array.shape != leading and not (leading[-1] == 1 and array.shape == leading[:-1]):
         raise ShapeError(_shape_message(name, array.shape, leading, leading))
     return cast(array, np.dtype(dtype), name).reshape(leading)
 
@@ -105,11 +106,12 @@ def rewards(
 
 def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool) -> Array:
     """End flags as float32; only 0 and 1 where ``strict``."""
-    array = scalars(value, name, leading, strict)
-    if strict and not np.isin(array, (0, 1)).all():
-        raise CastError(
-            f"{name} has the value {array[~np.isin(array, (0, 1))][0]}, expected only 0 and 1 (or booleans)"
-        )
+    given = as_array(value, name)
+    array = scalars(given, name, leading, strict)
+    if strict and given.dtype != bool:
+        odd = (array != 0) & (array != 1)
+        if odd.any():
+            raise CastError(f"{name} has the value {array[odd][0]}, expected only 0 and 1 (or booleans)")
     return array
 
 
@@ -170,6 +172,8 @@ def cast(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """
     if array.dtype == dtype:
         return array
+    if array.dtype.kind == "b":
+        return array.astype(dtype)  # any dtype holds 0 and 1
     with np.errstate(invalid="ignore", over="ignore"):
         out = array.astype(dtype)
         if array.dtype.kind == "f" and dtype.kind == "f":

@@ -261,3 +261,13 @@ def test_what_is_known_of_ends_and_masks_counts_as_memory() -> None:
     assert buffer.nbytes.reserved == plain + 8 * (1 + 1 + 4)
     add(buffer, terminated=np.zeros(2, bool), truncated=np.zeros(2, bool), mask=np.array([True, False]))
     assert buffer.nbytes.reserved == plain + 8 * (1 + 1 + 4 + 1)
+
+
+def test_rows_asked_for_by_hand_count_environment_by_environment() -> None:
+    buffer = rollout(steps=4, n_envs=2)
+    for t in range(4):
+        add(buffer, t)
+    buffer.values[:] = np.arange(8).reshape(4, 2)  # step t of environment e: 2 t + e
+    assert buffer._get_samples(np.array([0, 3, 4, -1])).old_values.tolist() == [0, 6, 1, 7]
+    with pytest.raises(IndexError):
+        buffer._get_samples(np.array([8]))

@@ -76,7 +76,12 @@ SB3_FAULTS = [
     Mutant(
         "log_probs left zero", "src/relive/buffers/rollout.py", "self.log_probs[row] = row_log_probs", "row_log_probs"
     ),
-    Mutant("env and time swapped", "native/take.hpp", "((index % steps) * envs + index / steps)", "(index)"),
+    Mutant(
+        "env and time swapped",
+        "src/relive/buffers/rollout.py",
+        "indices % steps * self.n_envs + indices // steps",
+        "indices",
+    ),
 ]
 
 OWN_FAULTS = [

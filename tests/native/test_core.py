@@ -173,45 +173,6 @@ def test_junk_links_of_rows_that_are_not_held_do_no_harm() -> None:
     assert timeline.successors(0, rows, lanes).shape == (12, 3)
 
 
-# Rows of rollouts ----------------------------------------------------------------------------
-
-
-def take(array: np.ndarray, indices: list[int], steps: int | None = None) -> np.ndarray:
-    out = np.empty((len(indices), *array.shape[2:]), array.dtype)
-    item = array.dtype.itemsize * int(np.prod(array.shape[2:]))
-    _native.take_env_major(
-        array.reshape(-1).view(np.uint8),
-        item,
-        array.shape[0] if steps is None else steps,
-        array.shape[1],
-        np.array(indices, np.int64),
-        out.reshape(-1).view(np.uint8),
-    )
-    return out
-
-
-@pytest.mark.parametrize("item", [(), (1,), (3, 2), (700,)])
-def test_rows_are_taken_environment_by_environment(item: tuple[int, ...]) -> None:
-    array = np.random.default_rng(0).random((5, 3, *item))
-    indices = [0, 14, 7, 7, 3]
-    assert np.array_equal(take(array, indices), array.swapaxes(0, 1).reshape(15, *item)[indices])
-    assert take(array, []).shape == (0, *item)
-    assert np.array_equal(take(array, [0, 5, 2], steps=2), array[:2].swapaxes(0, 1).reshape(6, *item)[[0, 5, 2]])
-
-
-@pytest.mark.parametrize("bad", [15, -1, BIG, -BIG])
-def test_rows_beyond_the_rollout_raise(bad: int) -> None:
-    with pytest.raises(IndexError, match="beyond the rollout"):
-        take(np.zeros((5, 3, 2)), [0, bad])
-
-
-def test_a_source_or_output_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not fit"):
-        take(np.zeros((5, 3)), [0], steps=6)
-    with pytest.raises(ValueError, match="does not fit"):
-        _native.take_env_major(np.zeros(60, np.uint8), 4, 5, 3, np.array([0, 1]), np.zeros(4, np.uint8))
-
-
 @pytest.fixture
 def core_arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What a timeline of two rows and two lanes tells its core: records of one float32 observation and action."""

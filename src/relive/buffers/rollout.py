@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from relive import _native, inputs
+from relive import inputs
 from relive.batches import DictRolloutBufferSamples, RolloutBufferSamples
 from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.rollout_ends import RolloutEnds
@@ -260,13 +260,17 @@ class RolloutMethods(BaseBuffer):
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Samples:
         """The steps at these flat indices, which count environment by environment."""
-        return self._gather(np.asarray(batch_inds, np.int64), self.buffer_size)
+        total = self.buffer_size * self.n_envs
+        return self._gather(np.arange(total)[batch_inds], self.buffer_size)
 
     def _gather(self, indices: NDArray[np.int64], steps: int) -> Samples:
+        places = indices % steps * self.n_envs + indices // steps  # in the time-major order of the arrays
+
         def take(array: Array) -> Array:
             if array.shape[:2] != (self.buffer_size, self.n_envs):
                 return array[indices]  # flattened by a subclass
-            return _take(array, steps, self.n_envs, np.ascontiguousarray(indices))
+            flat: Array = array.reshape(self.buffer_size * self.n_envs, *array.shape[2:])
+            return flat.take(places, axis=0)
 
         actions = take(self.actions)
         if self._action.leaves[0].dtype.kind == "f" or _largest(self.action_space) <= _EXACT_IN_FLOAT32:
@@ -391,15 +395,6 @@ def _zeroed(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def _floats(array: Array) -> NDArray[np.float32]:
     return np.ascontiguousarray(array, np.float32)
-
-
-def _take(array: Array, steps: int, envs: int, indices: NDArray[np.int64]) -> Array:
-    """Items of a time-major array at environment-major flat indices."""
-    array = np.ascontiguousarray(array)
-    out = np.empty((len(indices), *array.shape[2:]), array.dtype)
-    item = int(np.prod(array.shape[2:], dtype=np.int64)) * array.dtype.itemsize
-    _native.take_env_major(array.reshape(-1).view(np.uint8), item, steps, envs, indices, out.reshape(-1).view(np.uint8))
-    return out
 
 
 def _column(array: Array) -> Array:
