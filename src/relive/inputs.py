@@ -24,6 +24,8 @@ Array = NDArray[Any]
 
 def as_array(value: Any, name: str) -> Array:
     """A NumPy array of any array-like: lists, scalars, LazyFrames, torch tensors of any device."""
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":
+        return value
     if isinstance(value, torch.Tensor):
         value = value.detach() if value.requires_grad else value
         value = value if value.device.type == "cpu" else value.cpu()

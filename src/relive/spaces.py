@@ -57,7 +57,7 @@ class Tree:
         Raises:
             KeyError: a key of the space is missing, or where ``exact`` there is one that the space does not have.
         """
-        return tuple(_parts(self.space, value, exact))
+        return (value,) if self.is_leaf else tuple(_parts(self.space, value, exact))
 
     def unflatten(self, parts: Sequence[Any]) -> Any:
         """The nested value that has these parts."""
