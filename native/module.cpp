@@ -25,6 +25,7 @@
 #include "outgoing.hpp"
 #include "timeline.hpp"
 #include "transition.hpp"
+#include "trees_module.hpp"
 
 namespace nb = nanobind;
 
@@ -648,4 +649,5 @@ NB_MODULE(_native, m) {
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"),
           nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"), nb::arg("steps"),
           nb::arg("gamma"), nb::arg("gamma_lambda"), nb::arg("wide_delta"), nb::arg("wide_sum"));
+    relive::bind_trees(m);
 }
