@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := build/dev
 LOWEST := .venv-lowest
+TORCHRL ?= .venv-torchrl
 SANITIZE := build/sanitize
 
 NATIVE := $(shell find native -type f 2>/dev/null)
@@ -50,8 +51,11 @@ test: environment  ## all that must hold: format, lint, build without warnings, 
 	+@$(call stage,test-sb3)
 
 .PHONY: bench
-bench: $(VENV)/.bench native  ## measure relive beside its peers
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(VENV)/.peers native  ## measure relive beside its peers
+	$(BIN)/python -m benchmarks $(if $(wildcard $(TORCHRL)/.ready),--torchrl $(TORCHRL)/bin/python) $(ARGS)
+
+.PHONY: bench-torchrl
+bench-torchrl: $(TORCHRL)/.ready  ## an environment for TorchRL (6 GB), which `bench` measures from then on
 
 .PHONY: format
 format: $(VENV)/.dev  ## format Python and C++ in place
@@ -109,7 +113,7 @@ clean:  ## remove what was built, keep the environments
 
 .PHONY: distclean
 distclean: clean  ## remove the environments too
-	rm -rf $(VENV) $(LOWEST)
+	rm -rf $(VENV) $(LOWEST) .venv-torchrl
 
 # ------------------------------------------------------------------------------------------------ what they need
 
@@ -140,6 +144,17 @@ $(DEV)/.native: $(DEV)/.installed $(NATIVE)
 # .demo, .test, .dev, .bench: the extras of that name. relive itself is there already, so pip adds only what it lacks.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.bench: $(VENV)/.%: $(VENV)/.tools pyproject.toml | $(DEV)/.installed
 	$(INSTALL) 'relive[$*]'
+	@touch $@
+
+# Peers that need more than an extra can say. The constraints keep torch as it is.
+$(VENV)/.peers: benchmarks/peers.txt $(VENV)/.bench
+	$(INSTALL) --requirement $<
+	@touch $@
+
+# TorchRL's native part is built for another torch than ours.
+$(TORCHRL)/.ready: benchmarks/torchrl.txt
+	test -x $(TORCHRL)/bin/python || $(PYTHON) -m venv $(TORCHRL)
+	$(TORCHRL)/bin/python -m pip install --quiet --quiet --requirement $<
 	@touch $@
 
 # The sanitized module lives in a small environment of its own that borrows all else from .venv.

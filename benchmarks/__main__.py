@@ -10,15 +10,25 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import images, machine, memory, replay, report, rollouts, torchrl_peer
+from benchmarks import (
+    images,
+    machine,
+    memory,
+    replay,
+    report,
+    rollouts,
+    torchrl_peer,
+)
+from benchmarks.guests import guests
 from benchmarks.measure import Measure
 
+_FILES = (replay, images, rollouts, memory)
 _THREADS = 1
 
 
 def main() -> None:
     """Measures, and reports; a missed goal is told, and is no error."""
-    measures = [*replay.measures(), *images.measures(), *rollouts.measures(), *memory.measures()]
+    measures = [measure for file in _FILES for measure in file.measures()]
     arguments = _arguments([measure.name for measure in measures])
     torch.set_num_threads(_THREADS)
     console = Console(highlight=False)
@@ -34,6 +44,8 @@ def main() -> None:
         gc.collect()  # the next measure needs the memory of this one's buffers
         console.print(report.as_table(results[-1]))
     _say_missed(console, report.missed(results))
+    if arguments.torchrl is None and not torchrl_peer.CONTENDERS.keys().isdisjoint(arguments.only):
+        console.print("TorchRL was left out: `make bench-torchrl` once, and `make bench` measures it too.")
     if arguments.out is not None:
         settings = {"rounds": arguments.rounds, "torch_threads": _THREADS, "load_at_end": machine.load()}
         data = {"machine": facts, "settings": settings, "measures": results}
@@ -63,10 +75,8 @@ def _arguments(names: list[str]) -> argparse.Namespace:
 
 
 def _result(measure: Measure, rounds: int, torchrl: str | None) -> dict[str, object]:
-    costs = measure.run(rounds)
-    if torchrl is not None and (cost := torchrl_peer.cost(torchrl, measure.name, rounds)) is not None:
-        costs.append(cost)
-    return report.as_data(measure, costs)
+    with guests(torchrl, measure.name) as others:
+        return report.as_data(measure, measure.run(rounds, others))
 
 
 def _say_facts(console: Console, facts: dict[str, object], rounds: int) -> None:

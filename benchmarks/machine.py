@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-_PACKAGES = ("relive", "stable-baselines3", "cpprb", "rlox", "torch", "numpy", "gymnasium")
+_PACKAGES = ("relive", "stable-baselines3", "cpprb", "rlox", "tianshou", "torch", "numpy", "gymnasium")
 #: Above this load per run a machine is not quiet: the benchmark itself needs one core.
 QUIET = 0.5
 

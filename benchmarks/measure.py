@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from benchmarks.timing import Contender, time_interleaved
+from benchmarks.timing import Entrant, time_interleaved
 
 #: The contender that all others are compared to.
 OURS = "relive"
 
 Verdict = Literal["aim reached", "holds", "missed", ""]
-Unit = Literal["seconds", "bytes"]
+Unit = Literal["seconds", "bytes", "error"]
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,18 @@ class Goal:
             relive's by the peer's, so relive takes that share of its time or bytes.
         must: what is promised, where anything is.
         aim: what would be better.
+        absolute: a bound on the figure itself, which no peer has a part in.
     """
 
     sense: Literal["≥", "≤"]
     must: float | None
     aim: float | None = None
+    absolute: bool = False
 
     def ratio(self, theirs: float, ours: float) -> float:
-        """What is compared with the goal."""
+        """What is compared with the goal: ``theirs`` is the cost of the row that the goal stands in."""
+        if self.absolute:
+            return theirs
         return theirs / ours if self.sense == "≥" else ours / theirs
 
     def verdict(self, ratio: float) -> Verdict:
@@ -56,13 +60,18 @@ def at_most(must: float, aim: float | None = None) -> Goal:
     return Goal("≤", must, aim)
 
 
+def bounded(must: float) -> Goal:
+    """That the figure of a row is no more than this."""
+    return Goal("≤", must, absolute=True)
+
+
 @dataclass(frozen=True)
 class Cost:
     """What one operation costs a contender.
 
     Attributes:
         name: the contender.
-        least: seconds or bytes, the least of all rounds.
+        least: seconds, bytes or an error, the least of all rounds.
         median: the same, of the middle round: far from ``least`` on a machine that is not quiet.
         rounds: how many there were.
         note: how this contender differs from the others.
@@ -94,13 +103,13 @@ class Measure(Protocol):
     def goals(self) -> Mapping[str, Goal]:
         """By contender."""
 
-    def run(self, rounds: int) -> list[Cost]:
-        """Costs of all contenders, relive first."""
+    def run(self, rounds: int, guests: Sequence[Entrant] = ()) -> list[Cost]:
+        """Costs of all contenders, relive first and guests from other processes last."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Contenders timed in this process, side by side.
+    """Contenders timed side by side.
 
     Attributes:
         name: how the command line calls it.
@@ -112,16 +121,19 @@ class Timed:
 
     name: str
     title: str
-    contenders: Callable[[], Sequence[Contender]]
+    contenders: Callable[[], Sequence[Entrant]]
     goals: Mapping[str, Goal] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     unit: Unit = "seconds"
 
-    def run(self, rounds: int) -> list[Cost]:
-        """Costs of all contenders, relive first."""
-        contenders = self.contenders()
-        timings = time_interleaved(contenders, rounds)
+    def run(self, rounds: int, guests: Sequence[Entrant] = ()) -> list[Cost]:
+        """Costs of all contenders, relive first and guests last; all take turns."""
+        entrants = [*self.contenders(), *guests]
+        timings = time_interleaved(entrants, rounds)
         return [
-            Cost(contender.name, timing.fastest, timing.median, timing.rounds, self.notes.get(contender.name, ""))
-            for contender, timing in zip(contenders, timings, strict=True)
+            Cost(entrant.name, timing.fastest, timing.median, timing.rounds, self._note(entrant))
+            for entrant, timing in zip(entrants, timings, strict=True)
         ]
+
+    def _note(self, entrant: Entrant) -> str:
+        return ", ".join(filter(None, (self.notes.get(entrant.name), entrant.note)))

@@ -15,6 +15,7 @@ import psutil
 from benchmarks.measure import OURS, Cost, Goal, Measure, Unit, at_most
 from benchmarks.peers import CPPRB, CPPRB_SHARED, RLOX, SB3, installed, make_peer
 from benchmarks.steps import IMAGES, VECTORS, make_steps
+from benchmarks.timing import Entrant
 
 _TASKS = {"vectors": VECTORS, "images": IMAGES}
 _CHUNK = 500
@@ -33,8 +34,8 @@ class Resident:
     notes: Mapping[str, str] = field(default_factory=dict)
     unit: Unit = "bytes"
 
-    def run(self, rounds: int) -> list[Cost]:
-        """Costs of all contenders, relive first; bytes need no rounds."""
+    def run(self, rounds: int, guests: Sequence[Entrant] = ()) -> list[Cost]:
+        """Costs of all contenders, relive first; bytes need no rounds, and guests have none to tell."""
         costs = []
         for name in installed(self.contenders):
             command = [sys.executable, "-m", "benchmarks.memory", name, self.task, str(self.steps)]

@@ -243,9 +243,15 @@ def installed(names: Sequence[str]) -> list[str]:
 
 def same_batches(samplers: Sequence[Callable[[], Any]]) -> None:
     """Raises where batches differ in shapes: then contenders would not do equal work."""
-    shapes = [[tuple(field.shape) for field in sampler()[:5]] for sampler in samplers]
+    shapes = [[_shape(field) for field in sampler()[:5]] for sampler in samplers]
     if any(others != shapes[0] for others in shapes):
         raise AssertionError(f"batches have different shapes: {shapes}")
+
+
+def _shape(field: Any) -> object:
+    if isinstance(field, dict):
+        return {key: tuple(part.shape) for key, part in field.items()}
+    return tuple(field.shape)
 
 
 def _repeated(add: Callable[..., object], calls: Sequence[Sequence[Any]]) -> Callable[[], None]:

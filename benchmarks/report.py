@@ -10,6 +10,7 @@ from rich.text import Text
 
 from benchmarks.measure import Cost, Goal, Measure
 
+_FIGURES = {"seconds": "time, relive = 1", "bytes": "bytes, relive = 1", "error": "relative error"}
 _COLOURS = {"aim reached": "green", "holds": "green", "missed": "red", "": ""}
 
 
@@ -30,7 +31,7 @@ def _row(goal: Goal | None, cost: Cost, ours: Cost) -> dict[str, Any]:
         "least": cost.least,
         "median": cost.median,
         "rounds": cost.rounds,
-        "relative": cost.least / ours.least,
+        "relative": cost.least / ours.least if ours.least else 1.0,
     }
     if goal is not None:
         ratio = goal.ratio(cost.least, ours.least)
@@ -55,9 +56,9 @@ def as_table(data: dict[str, Any]) -> Table:
         caption_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    what = "time" if data["unit"] == "seconds" else "bytes"
+    figure = "least" if data["unit"] == "error" else "relative"
     table.add_column("contender", min_width=17)
-    table.add_column(f"{what}, relive = 1", justify="right", min_width=17)
+    table.add_column(_FIGURES[data["unit"]], justify="right", min_width=17)
     for column in ("ratio", "must", "aim"):
         table.add_column(column, justify="right", min_width=6)
     table.add_column("verdict", min_width=11)
@@ -65,7 +66,7 @@ def as_table(data: dict[str, Any]) -> Table:
         verdict = row.get("verdict", "")
         table.add_row(
             row["name"],
-            f"{row['relative']:.3g}",
+            f"{row[figure]:.3g}",
             f"{row['ratio']:.3g}" if "ratio" in row else "",
             _bound(row, "must"),
             _bound(row, "aim"),
