@@ -26,6 +26,19 @@ _Kind: TypeAlias = Literal["insert", "sample"]
 _LOOK_AGAIN = 0.5
 
 
+class _ThisThread(threading.local):
+    """What a thread says about its own waits.
+
+    Attributes:
+        gives_up: asked while it waits for any limiter; True ends the wait with a `LimiterClosedError`.
+    """
+
+    gives_up: Callable[[], bool] = staticmethod(lambda: False)
+
+
+this_thread = _ThisThread()
+
+
 class RateLimitError(ReliveError, RuntimeError):
     """A limiter that does not let a call through: it refuses, two calls wait for each other, or it was closed."""
 
@@ -261,6 +274,8 @@ class RateLimiter:
             while True:
                 if self._is_closed:
                     raise LimiterClosedError(f"{call} cancelled: the limiter is closed")
+                if this_thread.gives_up():
+                    raise LimiterClosedError(f"{call} cancelled: its thread gives up")
                 obstacle = self._obstacle(call)
                 if obstacle is None:
                     self._running.append(call)
