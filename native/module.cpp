@@ -23,6 +23,7 @@
 #include "gae.hpp"
 #include "incoming.hpp"
 #include "outgoing.hpp"
+#include "stream.hpp"
 #include "timeline.hpp"
 #include "transition.hpp"
 #include "trees_module.hpp"
@@ -60,12 +61,6 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
     const std::size_t size = owned->size();
     const nb::capsule owner(owned.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
     return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner);
-}
-
-BitGenerator& bit_generator(nb::handle capsule) {
-    void* const pointer = PyCapsule_GetPointer(capsule.ptr(), "BitGenerator");
-    if (!pointer) throw nb::python_error();
-    return *static_cast<BitGenerator*>(pointer);
 }
 
 void require(bool holds, const char* message) {
@@ -225,13 +220,13 @@ class Core {
         return locked(timeline_->mutex, long_work + 1, [&] { return timeline_->assign_observation(leaf, column); });
     }
 
-    // A batch of uniformly drawn transitions, each field made a tensor by `convert`; None from an empty buffer.
-    nb::object sample(std::size_t size, nb::handle bit_generator_capsule, nb::handle convert) {
-        BitGenerator& bits = bit_generator(bit_generator_capsule);
-        return gather(size, convert, [&](std::vector<Pick>& picks) {
+    // A batch of uniformly drawn transitions, each field made a tensor by `convert`, and `nones` times None; None alone
+    // from an empty buffer.
+    nb::object sample(std::size_t size, Stream& stream, nb::handle convert, std::size_t nones = 0) {
+        const Stream::Locked locked_stream(stream);
+        return gather(size, convert, nones, [&](std::vector<Pick>& picks) {
             if (timeline_->held() == 0) return false;
-            std::vector<std::int64_t> scratch;
-            draw_uniform(*timeline_, bits, size, scratch, picks);
+            draw_uniform(*timeline_, locked_stream.bits(), size, scratch_, picks);
             return true;
         });
     }
@@ -240,7 +235,7 @@ class Core {
     nb::object transitions_at(const Indices& rows, const Indices& lanes, nb::handle convert) {
         require(rows.size() == lanes.size(), "as many rows as lanes");
         const std::vector<Pick> given = checked_picks(rows, lanes);
-        return gather(given.size(), convert, [&](std::vector<Pick>& picks) {
+        return gather(given.size(), convert, 0, [&](std::vector<Pick>& picks) {
             picks = given;
             return true;
         });
@@ -248,7 +243,7 @@ class Core {
 
     // The same of given handles; None where one is not held any more.
     nb::object transitions_of(const Indices& handles, nb::handle convert) {
-        return gather(handles.size(), convert, [&](std::vector<Pick>& picks) {
+        return gather(handles.size(), convert, 0, [&](std::vector<Pick>& picks) {
             for (std::size_t i = 0; i < handles.size(); ++i) {
                 Pick pick;
                 if (!find(handles.data()[i], pick)) return false;
@@ -523,7 +518,7 @@ class Core {
 
     // Memory for the batch first, since no lock is taken under another one; then choice and copy under one lock.
     template <class Choose>
-    nb::object gather(std::size_t size, nb::handle convert, const Choose& choose) {
+    nb::object gather(std::size_t size, nb::handle convert, std::size_t nones, const Choose& choose) {
         BatchMemory memory_of_batch(*arena_, fields_, size);
         TransitionBatch batch;
         std::size_t field = 0;
@@ -534,13 +529,13 @@ class Core {
             batch.successor.push_back(memory_of_batch.data(field++));
         batch.done = memory_of_batch.data(field++);
         batch.reward = memory_of_batch.data(field++);
-        std::vector<Pick> picks;
         const bool chosen = locked(timeline_->mutex, size * step_bytes_, [&] {
-            if (!choose(picks)) return false;
-            gather_transitions(*timeline_, picks, batch);
+            picks_.clear();
+            if (!choose(picks_)) return false;
+            gather_transitions(*timeline_, picks_, batch);
             return true;
         });
-        return chosen ? memory_of_batch.hand_out(convert) : nb::none();
+        return chosen ? memory_of_batch.hand_out(convert, nones) : nb::none();
     }
 
     NumpyTypes numpy_;
@@ -555,6 +550,48 @@ class Core {
     std::size_t step_bytes_ = 0;
     std::unique_ptr<Timeline> timeline_;
     Arena* arena_ = nullptr;
+    // Scratch, under the timeline's mutex.
+    std::vector<std::int64_t> scratch_;
+    std::vector<Pick> picks_;
+};
+
+// The usual calls of a replay buffer with all that does not change from call to call bound beforehand: between two
+// gradient steps nothing of the interpreter is in a cache, and every attribute that is looked up costs microseconds.
+class Usual {
+  public:
+    Usual(nb::object core, nb::object stream, nb::object convert, nb::object kind)
+        : core_(std::move(core)),
+          stream_(std::move(stream)),
+          convert_(std::move(convert)),
+          kind_(std::move(kind)),
+          new_tuple_(nb::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)).attr("__new__")),
+          to_core_(nb::cast<Core&>(core_)),
+          to_stream_(nb::cast<Stream&>(stream_)) {}
+
+    // As Core::append takes them, for one step in the seed's words.
+    std::int64_t add(nb::handle observation, nb::handle successor, nb::handle action, nb::handle reward,
+                     nb::handle done, nb::handle infos, bool strict) {
+        return to_core_.append(observation, successor, action, reward, done, nb::none(), false, infos, nb::none(),
+                               strict, -1);
+    }
+
+    // A uniform batch as the named tuple `kind`, which has a last field for discounts; None from an empty buffer.
+    nb::object sample(nb::handle batch_size) {
+        const Py_ssize_t size = PyNumber_AsSsize_t(batch_size.ptr(), PyExc_OverflowError);
+        if (size == -1 && PyErr_Occurred()) throw nb::python_error();
+        if (size < 0) throw std::invalid_argument("batch_size is " + std::to_string(size) + ", expected 0 or more");
+        const nb::object fields = to_core_.sample(static_cast<std::size_t>(size), to_stream_, convert_, 1);
+        return fields.is_none() ? fields : new_tuple_(kind_, fields);
+    }
+
+  private:
+    nb::object core_;
+    nb::object stream_;
+    nb::object convert_;
+    nb::object kind_;
+    nb::object new_tuple_;  // tuple.__new__
+    Core& to_core_;
+    Stream& to_stream_;
 };
 
 // Whether a NumPy array's fields lie where NumpyFields says, tried on an array of which all is known.
@@ -567,10 +604,13 @@ bool numpy_fields_match(nb::handle array, std::uintptr_t address, const std::vec
            std::equal(strides.begin(), strides.end(), fields->strides);
 }
 
-nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> draw(std::uint64_t bound, std::size_t size, nb::handle capsule) {
+nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> draw(std::uint64_t bound, std::size_t size, Stream& stream) {
     require(bound > 0, "the bound of a draw is positive");
     std::vector<std::int64_t> out(size);
-    draw_below(bit_generator(capsule), bound, size, out.data());
+    {
+        const Stream::Locked locked_stream(stream);
+        draw_below(locked_stream.bits(), bound, size, out.data());
+    }
     return to_numpy(std::move(out));
 }
 
@@ -609,6 +649,7 @@ void compute_gae(const Floats& rewards, const Floats& values, const Floats& epis
 NB_MODULE(_native, m) {
     using relive::Core;
     m.doc() = "The native core of relive; its Python face is the rest of the package.";
+    nb::class_<relive::Stream>(m, "Stream").def(nb::init<nb::object, bool>(), nb::arg("source"), nb::arg("ask"));
     nb::class_<Core>(m, "Core")
         .def(nb::init<std::size_t, std::size_t, relive::Bytes, std::size_t, const std::vector<relive::LeafArgument>&,
                       const std::vector<relive::LeafArgument>&, std::vector<std::size_t>, bool, bool, nb::type_object,
@@ -627,7 +668,7 @@ NB_MODULE(_native, m) {
         .def("compact", &Core::compact)
         .def("assign_successors", &Core::assign_successors, nb::arg("values"))
         .def("assign_observation", &Core::assign_observation, nb::arg("leaf"), nb::arg("values"))
-        .def("sample", &Core::sample, nb::arg("size"), nb::arg("bit_generator"), nb::arg("convert"))
+        .def("sample", &Core::sample, nb::arg("size"), nb::arg("stream"), nb::arg("convert"), nb::arg("nones") = 0)
         .def("transitions_at", &Core::transitions_at, nb::arg("rows"), nb::arg("lanes"), nb::arg("convert"))
         .def("transitions_of", &Core::transitions_of, nb::arg("handles"), nb::arg("convert"))
         .def("held_handles", &Core::held_handles, nb::arg("handles"))
@@ -643,9 +684,16 @@ NB_MODULE(_native, m) {
         .def("snapshot", &Core::snapshot, nb::arg("rows"), nb::arg("high_water"), nb::arg("records"), nb::arg("large"),
              nb::arg("finals"))
         .def("restore", &Core::restore, nb::arg("heads"), nb::arg("counts"), nb::arg("high_water"));
+    nb::class_<relive::Usual>(m, "Usual")
+        .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("core"), nb::arg("stream"),
+             nb::arg("convert"), nb::arg("kind"))
+        .def("add", &relive::Usual::add, nb::arg("observation").none(), nb::arg("successor").none(),
+             nb::arg("action").none(), nb::arg("reward").none(), nb::arg("done").none(), nb::arg("infos").none(),
+             nb::arg("strict"))
+        .def("sample", &relive::Usual::sample, nb::arg("batch_size"));
     m.def("numpy_fields_match", &relive::numpy_fields_match, nb::arg("array"), nb::arg("address"), nb::arg("shape"),
           nb::arg("strides"), nb::arg("dtype"));
-    m.def("draw_below", &relive::draw, nb::arg("bound"), nb::arg("size"), nb::arg("bit_generator"));
+    m.def("draw_below", &relive::draw, nb::arg("bound"), nb::arg("size"), nb::arg("stream"));
     m.def("gae", &relive::compute_gae, nb::arg("rewards"), nb::arg("values"), nb::arg("episode_starts"),
           nb::arg("last_values"), nb::arg("dones"), nb::arg("advantages"), nb::arg("returns"), nb::arg("steps"),
           nb::arg("gamma"), nb::arg("gamma_lambda"), nb::arg("wide_delta"), nb::arg("wide_sum"));

@@ -4,6 +4,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,8 +30,8 @@ namespace detail {
 struct Exported {
     DLManagedTensor managed;
     Block* block;
-    std::vector<std::int64_t> shape;
-    std::vector<std::int64_t> strides;
+    std::array<std::int64_t, 8> few;  // shape and strides, where they fit
+    std::vector<std::int64_t> many;   // else
 };
 
 inline void drop_exported(DLManagedTensor* self) noexcept {
@@ -67,15 +69,16 @@ class BatchMemory {
 
     std::byte* data(std::size_t field) const noexcept { return places_[field].block->data + places_[field].offset; }
 
-    // Calls `convert` on a capsule for every field: a tuple of what it returns.
-    nb::object hand_out(nb::handle convert) {
-        nb::object tensors = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(places_.size())));
+    // Calls `convert` on a capsule for every field: a tuple of what it returns, followed by `nones` times None.
+    nb::object hand_out(nb::handle convert, std::size_t nones = 0) {
+        nb::object tensors = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(places_.size() + nones)));
         if (!tensors.is_valid()) throw nb::python_error();
         for (std::size_t i = 0; i < places_.size(); ++i) {
-            const nb::object capsule = export_field(i);
-            PyObject* const tensor = PyObject_CallFunctionObjArgs(convert.ptr(), capsule.ptr(), nullptr);
-            if (!tensor) throw nb::python_error();
-            PyTuple_SetItem(tensors.ptr(), static_cast<Py_ssize_t>(i), tensor);
+            nb::object tensor = convert(export_field(i));
+            PyTuple_SetItem(tensors.ptr(), static_cast<Py_ssize_t>(i), tensor.release().ptr());
+        }
+        for (std::size_t i = 0; i < nones; ++i) {
+            PyTuple_SetItem(tensors.ptr(), static_cast<Py_ssize_t>(places_.size() + i), nb::none().release().ptr());
         }
         return tensors;
     }
@@ -115,23 +118,19 @@ class BatchMemory {
         const Field& field = (*fields_)[i];
         auto exported = std::make_unique<detail::Exported>();
         exported->block = places_[i].block;
-        exported->shape.reserve(field.shape.size() + 1);
-        exported->shape.push_back(static_cast<std::int64_t>(size_));
-        exported->shape.insert(exported->shape.end(), field.shape.begin(), field.shape.end());
-        exported->strides.resize(exported->shape.size());
+        const std::size_t axes = field.shape.size() + 1;
+        if (2 * axes > exported->few.size()) exported->many.resize(2 * axes);
+        std::int64_t* const shape = exported->many.empty() ? exported->few.data() : exported->many.data();
+        std::int64_t* const strides = shape + axes;
+        shape[0] = static_cast<std::int64_t>(size_);
+        std::copy(field.shape.begin(), field.shape.end(), shape + 1);
         std::int64_t items = 1;
-        for (std::size_t axis = exported->shape.size(); axis-- > 0;) {
-            exported->strides[axis] = items;
-            items *= exported->shape[axis];
+        for (std::size_t axis = axes; axis-- > 0;) {
+            strides[axis] = items;
+            items *= shape[axis];
         }
         DLTensor& t = exported->managed.tensor;
-        t = {data(i),
-             {dl_cpu, 0},
-             static_cast<std::int32_t>(exported->shape.size()),
-             field.dtype,
-             exported->shape.data(),
-             exported->strides.data(),
-             0};
+        t = {data(i), {dl_cpu, 0}, static_cast<std::int32_t>(axes), field.dtype, shape, strides, 0};
         exported->managed.context = exported.get();
         exported->managed.deleter = detail::drop_exported;
         PyObject* const capsule = PyCapsule_New(&exported->managed, dl_capsule, detail::drop_capsule);

@@ -28,18 +28,25 @@ class Stream:
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         if seed is not None and not isinstance(seed, int | np.integer | np.random.Generator):
             raise TypeError(f"seed is {seed!r}, expected None, an int or a numpy.random.Generator")
-        self.generator = None if seed is None else np.random.default_rng(seed)
-
-    def bit_generator(self) -> Any:
-        """The NumPy ``BitGenerator`` to draw from, under its ``lock``."""
-        return _global_bit_generator() if self.generator is None else self.generator.bit_generator
+        self.__setstate__((None if seed is None else np.random.default_rng(seed),))
 
     def below(self, bound: int, size: int) -> NDArray[np.int64]:
         """``size`` integers in ``[0, bound)``: the draws of ``numpy.random.randint(0, bound, size)``."""
-        bits = self.bit_generator()
-        with bits.lock:
-            return _native.draw_below(bound, size, bits.capsule)
+        return _native.draw_below(bound, size, self.native)
 
     def permutation(self, size: int) -> NDArray[np.int64]:
         """The integers below ``size`` in random order: for the global generator, ``numpy.random.permutation``."""
         return np.random.permutation(size) if self.generator is None else self.generator.permutation(size)
+
+    def __getstate__(self) -> tuple[np.random.Generator | None]:
+        return (self.generator,)
+
+    def __setstate__(self, state: tuple[np.random.Generator | None]) -> None:
+        (generator,) = state
+        self.generator = generator
+        #: What the native core draws from, under the generator's own lock.
+        self.native = (
+            _native.Stream(_global_bit_generator, True)
+            if generator is None
+            else _native.Stream(generator.bit_generator, False)
+        )

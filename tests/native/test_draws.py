@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from relive import _native
+from relive.randomness import Stream
 
 BOUNDS = [
     1,
@@ -29,9 +30,7 @@ BOUNDS = [
 
 
 def draw(bound: int, size: int) -> np.ndarray:
-    bits = np.random.get_bit_generator()
-    with bits.lock:
-        return _native.draw_below(bound, size, bits.capsule)
+    return _native.draw_below(bound, size, Stream(None).native)
 
 
 @pytest.mark.parametrize("bits", [np.random.MT19937, np.random.PCG64, np.random.Philox, np.random.SFC64])
@@ -59,6 +58,9 @@ def test_no_bound_and_no_generator_are_refused() -> None:
         draw(0, 3)
     with pytest.raises(TypeError):
         draw(-1, 3)
-    for capsule in (None, 3, np.random.get_bit_generator()):
-        with pytest.raises((TypeError, ValueError)):
-            _native.draw_below(3, 3, capsule)
+    for source in (None, 3, np.random.get_bit_generator()):
+        with pytest.raises(TypeError):
+            _native.draw_below(3, 3, source)
+    for source in (None, 3):
+        with pytest.raises((TypeError, AttributeError)):
+            _native.draw_below(3, 3, _native.Stream(source, True))

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from relive.buffers.usual import UsualCalls
 from relive.errors import WrongSpaceError
 from relive.randomness import Stream
 from relive.spaces import action_dim, obs_shape
@@ -39,6 +40,7 @@ class BaseBuffer(ABC):
     action_dim: Any
     pos: int
     full: bool
+    _usual: UsualCalls | None = None  # the usual calls of a replay buffer; None: to be bound
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class BaseBuffer(ABC):
     @device.setter
     def device(self, device: torch.device | str) -> None:
         self._device = resolve_device(device)
+        self._usual = None
 
     @staticmethod
     def swap_and_flatten(arr: NDArray[Any]) -> NDArray[Any]:

@@ -11,14 +11,15 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from relive import inputs
+from relive import _native, inputs
 from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
 from relive.buffers import plain
 from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.memory_check import warn_if_too_large
 from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
+from relive.buffers.usual import NO_USUAL_CALLS, UsualCalls
 from relive.errors import EmptyBufferError
-from relive.intake import Ends, append_converted, parts, read_ends
+from relive.intake import append_converted, parts, read_ends
 from relive.randomness import Stream
 from relive.spaces import DTypes, action_tree, check_dtypes, narrow_action_dtype, observation_tree
 from relive.storage import Memory
@@ -113,22 +114,17 @@ class ReplayMethods(BaseBuffer):
         Raises:
             ShapeError, CastError, NaNRewardError: what came does not fit (``validate="strict"``); nothing was stored.
         """
+        add = (self._usual or self._bind_usual()).add
+        if add is not None and done is not None and terminated is None and truncated is None and mask is None:
+            known = infos if self.handle_timeout_termination else None
+            if not add(obs, next_obs, action, reward, done, known, self.validate == "strict"):
+                return
         if "_timeline" not in self.__dict__:
             plain.add(self, obs, next_obs, action, reward, done, infos)
             return
         timeline = self._timeline
-        strict = self.validate == "strict"
-        if terminated is None and truncated is None and done is not None:
-            known = infos if self.handle_timeout_termination else None
-            # The usual call, on the shortest way.
-            if timeline.is_plain and not timeline.core.append(
-                obs, next_obs, action, reward, done, None, False, known, mask, strict, -1
-            ):
-                return
-            ends: Ends = (done, None, False, known)
-        else:
-            shape, time_limits = (self.n_envs,), self.handle_timeout_termination
-            ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
+        strict, shape, time_limits = self.validate == "strict", (self.n_envs,), self.handle_timeout_termination
+        ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         observation, actions = parts(timeline.observation, obs), parts(timeline.action, action)
         if not timeline.append(
             observation, parts(timeline.observation, next_obs), actions, reward, *ends, mask, strict, -1
@@ -225,6 +221,12 @@ class ReplayMethods(BaseBuffer):
         Raises:
             EmptyBufferError: nothing was added yet.
         """
+        usual = self._usual or self._bind_usual()
+        if usual.sample is not None and env is None:
+            batch: Samples | None = usual.sample(batch_size)
+            if batch is None:
+                raise self._is_empty()
+            return batch
         if self._overrides_get_samples or "_timeline" not in self.__dict__:
             if self.num_transitions == 0:
                 raise self._is_empty()
@@ -233,14 +235,9 @@ class ReplayMethods(BaseBuffer):
         size = operator.index(batch_size)
         if size < 0:
             raise ValueError(f"batch_size is {size}, expected 0 or more")
-        timeline = self._timeline
-        bits = self._stream.bit_generator()
-        with bits.lock:
-            fields = timeline.core.sample(size, bits.capsule, from_capsule)
+        fields = self._timeline.core.sample(size, self._stream.native, from_capsule)
         if fields is None:
             raise self._is_empty()
-        if timeline.is_plain and env is None and self._device.type == "cpu" and not self._overrides_to_torch:
-            return self._batch_types[0](*fields)  # the usual draw, without a detour
         return self._batch(fields, env)
 
     def transitions(self, handles: ArrayLike, env: Any = None) -> Samples:
@@ -353,6 +350,18 @@ class ReplayMethods(BaseBuffer):
             return plain.get_samples(self, rows, lanes, env)
         rows = np.ascontiguousarray(np.where(rows < 0, rows + self.buffer_size, rows))
         return self._batch(self._timeline.core.transitions_at(rows, lanes, from_capsule), env)
+
+    def _bind_usual(self) -> UsualCalls:
+        """Finds out which calls can take the shortest way, and binds them."""
+        if "_timeline" not in self.__dict__:
+            return NO_USUAL_CALLS
+        timeline = self._timeline
+        self._usual = NO_USUAL_CALLS
+        if timeline.is_plain:
+            bound = _native.Usual(timeline.core, self._stream.native, from_capsule, self._batch_types[0])
+            detour = self._overrides_get_samples or self._overrides_to_torch or self._device.type != "cpu"
+            self._usual = UsualCalls(bound.add, None if detour else bound.sample)
+        return self._usual
 
     def _batch(self, fields: Sequence[torch.Tensor], env: Any) -> Samples:
         """Fields of the core, normalised and on their device, as the named tuple that the caller gets."""
