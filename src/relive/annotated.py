@@ -29,6 +29,8 @@ class _Annotated:
     def _replace(self: Any, **fields: Any) -> Any:
         return _restore(named_tuple(self), named_tuple(self)._replace(self, **fields), vars(self))  # type: ignore[attr-defined]
 
+    __replace__ = _replace  # of copy.replace, from Python 3.13 on
+
     def __reduce__(self: Any) -> Any:
         return _restore, (named_tuple(self), tuple(self), vars(self))
 
