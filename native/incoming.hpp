@@ -256,6 +256,29 @@ inline bool read_scalars(Borrowed& borrowed, nb::handle object, const Leading& l
     return true;
 }
 
+// Vector rewards: (steps, lanes, width) float32, float64 or bool, made float32.
+inline bool read_vectors(Borrowed& borrowed, nb::handle object, const Leading& leading, std::size_t width, float* out) {
+    ArrayView array;
+    Column column;
+    std::size_t axis = 0;
+    if (!borrowed.open(object, array) || !leading.place(array, 1, axis, column)) return false;
+    if (array.shape[axis] != static_cast<std::int64_t>(width)) return false;
+    const auto read = [&](const auto& value_at) {
+        for (std::size_t step = 0; step < leading.steps; ++step) {
+            for (std::size_t lane = 0; lane < leading.lanes; ++lane) {
+                const std::byte* const item = column.at(step, lane);
+                for (std::size_t k = 0; k < width; ++k)
+                    *out++ = static_cast<float>(value_at(item + static_cast<std::ptrdiff_t>(k) * array.strides[axis]));
+            }
+        }
+        return true;
+    };
+    if (array.dtype == DLType{dl_float, 32, 1}) return read(load<float>);
+    if (array.dtype == DLType{dl_float, 64, 1}) return read(load<double>);
+    if (array.dtype == DLType{dl_bool, 8, 1}) return read(load<std::uint8_t>);
+    return false;
+}
+
 // `info[key]` of one environment as a flag: True or False where present.
 inline bool read_info(nb::handle info, PyObject* key, float& out) {
     if (!PyDict_CheckExact(info.ptr())) return false;

@@ -24,8 +24,9 @@ struct Layout {
     std::byte* records = nullptr;  // records[lane][row]
     std::vector<Leaf> observation;
     std::vector<Leaf> action;
-    std::size_t reward = 0;   // offsets in the record: float32
-    std::size_t done = 0;     // float32
+    std::vector<Leaf> extra;  // fields that the user declared
+    Leaf reward;              // float32, one or more, in the record
+    std::size_t done = 0;     // offsets in the record: float32
     std::size_t timeout = 0;  // float32
     std::size_t link = 0;     // int32: where the successor lies, see `next_row`
     std::size_t flags = 0;    // uint8: see below
@@ -34,6 +35,9 @@ struct Layout {
     std::byte* record(std::size_t lane, std::size_t row) const noexcept {
         return records + (lane * rows + row) * record_bytes;
     }
+    // How many numbers a reward has.
+    std::size_t reward_width() const noexcept { return reward.bytes / sizeof(float); }
+
     std::byte* at(const Leaf& leaf, std::size_t lane, std::size_t row) const noexcept {
         return leaf.packed ? record(lane, row) + leaf.offset : leaf.base + (lane * rows + row) * leaf.bytes;
     }

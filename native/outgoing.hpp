@@ -69,6 +69,9 @@ class BatchMemory {
 
     std::byte* data(std::size_t field) const noexcept { return places_[field].block->data + places_[field].offset; }
 
+    // Hands out the first `size` items of every field alone.
+    void shrink(std::size_t size) noexcept { size_ = std::min(size, size_); }
+
     // Calls `convert` on a capsule for every field: a tuple of what it returns, followed by `nones` times None.
     nb::object hand_out(nb::handle convert, std::size_t nones = 0) {
         nb::object tensors = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(places_.size() + nones)));

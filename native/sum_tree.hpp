@@ -19,12 +19,27 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "bytes.hpp"
 
 namespace relive {
+
+struct Free {
+    void operator()(void* memory) const noexcept { std::free(memory); }
+};
+template <class T>
+using ZeroPages = std::unique_ptr<T[], Free>;
+
+// `size` items of zero bytes. Of a large block no page is there before it is written.
+template <class T>
+ZeroPages<T> zero_pages(std::size_t size) {
+    static_assert(std::is_trivial_v<T>);
+    ZeroPages<T> memory(static_cast<T*>(std::calloc(size, sizeof(T))));
+    if (!memory) throw std::bad_alloc();
+    return memory;
+}
 
 // Masses are finite and not negative, and indices below the capacity: the caller checks. Reading needs no lock, if
 // nobody writes.
@@ -108,6 +123,39 @@ class SumTree {
         }
     }
 
+    // The masses of `size` leaves from `first` on: leaf i gets mass_of(i).
+    template <class MassOf>
+    void set_range(std::size_t first, std::size_t size, const MassOf& mass_of) noexcept {
+        if (size == 0) return;
+        std::size_t last = first + size - 1;
+        assert(last < capacity_);
+        for (std::size_t i = first; i <= last; ++i) sums_[0][i] = mass_of(i);
+        used_ = std::max(used_, last + 1);
+        for (std::size_t level = 0; level < levels(); ++level) {
+            first /= fan_out;
+            last /= fan_out;
+            for (std::size_t node = first; node <= last; ++node) {
+                refresh<sum_of>(sums_, level, node);
+                if (!largest_.empty()) refresh<largest_of>(largest_, level, node);
+                if (!smallest_.empty()) refresh<smallest_of>(smallest_, level, node);
+            }
+        }
+    }
+
+    // The sum of the leaves before `index`, which is at most the capacity.
+    double sum_before(std::size_t index) const noexcept {
+        assert(index <= capacity_);
+        if (index == capacity_) return total();
+        double sum = 0.0;
+        for (std::size_t level = 0; level < levels(); ++level) {
+            double siblings = 0.0;
+            for (std::size_t i = index / fan_out * fan_out; i < index; ++i) siblings += sums_[level][i];
+            sum += siblings;  // the smaller ones first
+            index /= fan_out;
+        }
+        return sum;
+    }
+
     // The leaf j with sum(leaves before j) <= mass < sum(leaves up to j), never one of mass 0: a mass below 0 is in the
     // first leaf that has some, one of the total or more in the last. 0 where all are 0.
     std::size_t find(double mass) const noexcept {
@@ -117,10 +165,12 @@ class SumTree {
     }
 
     // The leaf of each of `size` masses. All descend together, so that they wait for memory together; near masses one
-    // after the other share their lines.
-    void find_many(const double* masses, std::size_t size, std::size_t* out) const noexcept {
-        constexpr std::size_t together = 256;
-        for (std::size_t i = 0; i < size; i += together) descend(masses + i, std::min(together, size - i), out + i);
+    // after the other share their lines. Where `into` is given it gets how far into its leaf each mass lies.
+    void find_many(const double* masses, std::size_t size, std::size_t* out, double* into = nullptr) const noexcept {
+        std::array<double, together> rest;
+        for (std::size_t i = 0; i < size; i += together) {
+            descend(masses + i, std::min(together, size - i), out + i, into ? into + i : rest.data());
+        }
     }
 
     // All masses are 0 again. Memory that was never touched stays so.
@@ -139,10 +189,7 @@ class SumTree {
   private:
     static constexpr std::size_t line = 64;
     static_assert(fan_out * sizeof(double) == line);
-
-    struct Free {
-        void operator()(void* memory) const noexcept { std::free(memory); }
-    };
+    static constexpr std::size_t together = 256;  // descents whose state stays in the nearest cache
 
     static std::size_t nodes_of(std::size_t size) noexcept { return (size + fan_out - 1) / fan_out; }
 
@@ -150,8 +197,7 @@ class SumTree {
     std::size_t levels() const noexcept { return sums_.size() - 1; }
 
     void allocate(std::size_t nodes) {
-        memory_.reset(std::calloc(nodes + 1, line));  // large blocks are zero pages, untouched
-        if (!memory_) throw std::bad_alloc();
+        memory_ = zero_pages<std::byte>((nodes + 1) * line);
         const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
         free_ = reinterpret_cast<double*>((address + line - 1) & ~std::uintptr_t{line - 1});
     }
@@ -245,9 +291,9 @@ class SumTree {
         return chosen;
     }
 
-    void descend(const double* masses, std::size_t size, std::size_t* nodes) const noexcept {
-        std::array<double, 256> rest;
+    void descend(const double* masses, std::size_t size, std::size_t* nodes, double* rest) const noexcept {
         std::fill(nodes, nodes + size, std::size_t{0});
+        std::fill(rest, rest + size, 0.0);
         const double sum = total();
         if (!(sum > 0.0)) return;
         for (std::size_t i = 0; i < size; ++i) rest[i] = std::min(masses[i] > 0.0 ? masses[i] : 0.0, below(sum));
@@ -276,7 +322,7 @@ class SumTree {
 
     std::size_t capacity_;
     std::size_t used_ = 0;  // no leaf from here on was ever set
-    std::unique_ptr<void, Free> memory_;
+    ZeroPages<std::byte> memory_;
     double* free_ = nullptr;  // what no array has yet, while they are laid out
     // By level: the leaves first, the root's single value last.
     std::vector<double*> sums_;

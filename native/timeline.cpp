@@ -86,6 +86,7 @@ std::size_t Timeline::append(const Steps& steps, const std::uint8_t* mask) {
     }
     fill_head_slots(steps, mask);
     if (mask || held_ != static_cast<std::int64_t>(layout_.rows * layout_.lanes)) recount();
+    if (!observers_.empty()) tell_of_append(steps, mask);
     return 0;
 }
 
@@ -143,6 +144,7 @@ void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
                 set_link(lane, newest(l), next_row);
             }
         }
+        note_overwritten(lane);
         if (l.count == rows || links_beyond_held_) release(lane, l.row);
         places_.push_back({lane, l.row, layout_.record(lane, l.row)});
         // Many lanes are more streams than the hardware follows: ask now for what the next step of this one writes,
@@ -151,8 +153,9 @@ void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
     }
     write_leaves(layout_.observation, steps.observation);
     write_leaves(layout_.action, steps.action);
+    write_leaves(layout_.extra, steps.extra);
     for (const Place& place : places_) {
-        store(place.record + layout_.reward, load<float>(steps.reward.at(0, place.lane)));
+        copy_bytes(place.record + layout_.reward.offset, steps.reward.at(0, place.lane), layout_.reward.bytes);
         store(place.record + layout_.done, load<float>(steps.done.at(0, place.lane)));
         store(place.record + layout_.timeout, load<float>(steps.timeout.at(0, place.lane)));
         store(place.record + layout_.link, head_link(place.lane));
@@ -185,6 +188,7 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
     const auto rows = static_cast<std::int64_t>(layout_.rows);
     const std::uint8_t* const breaks = breaks_.data() + lane * steps.count;
     Lane& l = lanes_[lane];
+    const std::int64_t begun = first > 0 ? begin_before(steps, first, lane) : 0;
     if (first > 0) {  // every step held now is overwritten, and so are the first ones of this call
         for (std::int64_t n = l.head - l.count; n < l.head; ++n) {
             release(lane, row_of(n));
@@ -207,6 +211,7 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
             fill_slot(slot, steps.successor, step - 1, lane);
             set_link(lane, previous(row), slot + 1);
         }
+        note_overwritten(lane);
         if (l.count == rows || links_beyond_held_) release(lane, row);
         write_step(steps, step, lane, row);
         ++l.head;
@@ -214,6 +219,20 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
         l.count = std::min(l.count + 1, rows);
     }
     set_link(lane, newest(l), head_link(lane));
+    if (first > 0) l.begun = begun;
+}
+
+std::int64_t Timeline::begin_before(const Steps& steps, std::size_t first, std::size_t lane) const noexcept {
+    const Lane& l = lanes_[lane];
+    for (std::size_t step = first; step-- > 0;) {
+        const bool ends =
+            load<float>(steps.done.at(step, lane)) != 0.0F || load<float>(steps.timeout.at(step, lane)) != 0.0F;
+        if (ends) return l.head + static_cast<std::int64_t>(step) + 1;
+    }
+    for (std::int64_t n = l.head; n-- > l.head - l.count;) {
+        if (is_end(lane, row_of(n))) return n + 1;
+    }
+    return l.count > 0 ? l.begun : l.head;
 }
 
 void Timeline::fill_head_slots(const Steps& steps, const std::uint8_t* mask) {
@@ -242,7 +261,8 @@ void Timeline::write_step(const Steps& steps, std::size_t step, std::size_t lane
     };
     write(layout_.observation, steps.observation);
     write(layout_.action, steps.action);
-    store(record + layout_.reward, load<float>(steps.reward.at(step, lane)));
+    write(layout_.extra, steps.extra);
+    copy_bytes(record + layout_.reward.offset, steps.reward.at(step, lane), layout_.reward.bytes);
     store(record + layout_.done, load<float>(steps.done.at(step, lane)));
     store(record + layout_.timeout, load<float>(steps.timeout.at(step, lane)));
     store(record + layout_.link, next_row);
@@ -254,16 +274,47 @@ void Timeline::interrupt(std::size_t lane) {
     if (l.count == 0) return;
     std::byte* const flags = layout_.record(lane, newest(l)) + layout_.flags;
     store(flags, static_cast<std::uint8_t>(load<std::uint8_t>(flags) | flag_interrupted));
+    for (Observer* observer : observers_) {
+        observer->cut(lane);
+        observer->settled();
+    }
+}
+
+void Timeline::renew() {
+    for (Observer* observer : observers_) {
+        observer->renewed();
+        observer->settled();
+    }
+}
+
+void Timeline::tell_of_append(const Steps& steps, const std::uint8_t* mask) {
+    const auto kept = static_cast<std::int64_t>(std::min(steps.count, layout_.rows));
+    for (Observer* observer : observers_) {
+        for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
+            if (mask && !mask[lane]) continue;
+            const std::int64_t head = lanes_[lane].head;
+            if (steps.count > layout_.rows) observer->emptied(lane, head - kept);
+            for (std::int64_t number = head - kept; number < head; ++number) observer->appended(lane, number);
+        }
+        observer->settled();
+    }
 }
 
 // Setting state from outside --------------------------------------------------------------------------------------
 
 void Timeline::clear() {
     const auto rows = static_cast<std::int64_t>(layout_.rows);
-    for (Lane& lane : lanes_) lane = {(lane.head + rows - 1) / rows * rows, 0, 0};
+    for (Lane& lane : lanes_) {
+        const std::int64_t head = (lane.head + rows - 1) / rows * rows;
+        lane = {head, 0, 0, head};
+    }
     finals_.clear();
     links_beyond_held_ = false;
     recount();
+    for (Observer* observer : observers_) {
+        for (std::size_t lane = 0; lane < layout_.lanes; ++lane) observer->emptied(lane, lanes_[lane].head);
+        observer->settled();
+    }
 }
 
 // Makes the links of rows that are not held as good as those that are, so that rows can become held, or cease to
@@ -292,9 +343,11 @@ std::size_t Timeline::declare(std::size_t position, std::size_t count) {
         l.count = static_cast<std::int64_t>(count);
         if (l.head < l.count) l.head += rows;
         l.row = position;
+        l.begun = l.head - l.count;
         move_to_head_slot(lane);
     }
     recount();
+    renew();
     return 0;
 }
 
@@ -304,7 +357,8 @@ void Timeline::restore(const std::vector<Lane>& lanes, std::size_t high_water) {
     std::vector<bool> live(high_water, false);
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         const Lane& l = lanes[lane];
-        if (l.count < 0 || l.count > rows || l.head < l.count) throw std::invalid_argument("lane counts out of bounds");
+        if (l.count < 0 || l.count > rows || l.head < l.count || l.begun < 0 || l.begun > l.head - l.count)
+            throw std::invalid_argument("lane counts out of bounds");
         for (std::int64_t n = l.head - l.count; n < l.head; ++n) {
             const std::int32_t where = link(lane, row_of(n));
             if (n + 1 == l.head) {
@@ -330,6 +384,7 @@ void Timeline::restore(const std::vector<Lane>& lanes, std::size_t high_water) {
     trust_all_links();  // what stands in the links of other rows names finals that are not there
     links_beyond_held_ = false;
     recount();
+    renew();
 }
 
 std::size_t Timeline::assign_successors(const std::vector<Column>& successors) {
@@ -399,6 +454,7 @@ void Timeline::compact() {
             set_link(lane, row, next_row);
         }
     }
+    renew();
 }
 
 // Counting --------------------------------------------------------------------------------------------------------

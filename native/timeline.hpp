@@ -12,6 +12,7 @@
 #include "finals.hpp"
 #include "fork_mutex.hpp"
 #include "layout.hpp"
+#include "observer.hpp"
 
 namespace relive {
 
@@ -32,7 +33,8 @@ struct Steps {
     std::vector<Column> observation;
     std::vector<Column> successor;
     std::vector<Column> action;
-    Column reward;   // float32
+    std::vector<Column> extra;
+    Column reward;   // float32, as many as the layout says
     Column done;     // float32
     Column timeout;  // float32
 };
@@ -47,6 +49,7 @@ struct Lane {
     std::int64_t head = 0;   // the number of the next step; number modulo rows is its row
     std::int64_t count = 0;  // how many steps are held: numbers [head - count, head)
     std::size_t row = 0;     // that of head, so that the hot path needs no division
+    std::int64_t begun = 0;  // the number at which the episode of the oldest step began, overwritten since or not
 };
 
 class Timeline {
@@ -62,6 +65,12 @@ class Timeline {
 
     // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0.
     [[nodiscard]] std::size_t append(const Steps& steps, const std::uint8_t* mask);
+
+    // Who is told of every change from now on; it must live as long as it is attached.
+    void attach(Observer* observer) { observers_.push_back(observer); }
+    void detach(Observer* observer) { std::erase(observers_, observer); }
+    // Tells everybody to look at all anew: flags were written from outside.
+    void renew();
 
     // Says that a lane's stream was cut from outside after its newest step.
     void interrupt(std::size_t lane);
@@ -91,10 +100,18 @@ class Timeline {
     const std::vector<std::int64_t>& counts_before() const noexcept { return before_; }
 
     std::size_t row_of(std::int64_t number) const noexcept { return static_cast<std::size_t>(number) % layout_.rows; }
+    std::int64_t oldest(std::size_t lane) const noexcept { return lanes_[lane].head - lanes_[lane].count; }
+    // Whether an episode ends with the step of this row, for whatever reason.
+    bool is_end(std::size_t lane, std::size_t row) const noexcept {
+        const std::byte* const record = layout_.record(lane, row);
+        return load<float>(record + layout_.done) != 0.0F || load<float>(record + layout_.timeout) != 0.0F ||
+               (load<std::uint8_t>(record + layout_.flags) & flag_interrupted) != 0;
+    }
     bool holds(std::size_t lane, std::int64_t number) const noexcept {
         const Lane& l = lanes_[lane];
         return number < l.head && number >= l.head - l.count;
     }
+    std::size_t next(std::size_t row) const noexcept { return row + 1 == layout_.rows ? 0 : row + 1; }
     // All held steps lie in rows below this.
     std::size_t used_rows() const noexcept;
 
@@ -108,7 +125,6 @@ class Timeline {
     }
 
   private:
-    std::size_t next(std::size_t row) const noexcept { return row + 1 == layout_.rows ? 0 : row + 1; }
     std::size_t previous(std::size_t row) const noexcept { return (row == 0 ? layout_.rows : row) - 1; }
     std::size_t newest(const Lane& lane) const noexcept { return previous(lane.row); }
     // How many steps its lane went on after a row's step; at least `count` for a row that is not held.
@@ -136,13 +152,24 @@ class Timeline {
     void append_one(const Steps& steps, const std::uint8_t* mask);
     void write_leaves(const std::vector<Leaf>& leaves, const std::vector<Column>& from) const noexcept;
     void append_many(const Steps& steps, std::size_t lane);
+    // Before the next step of a lane is written: minds whether the episode of the oldest step goes on behind it.
+    void note_overwritten(std::size_t lane) noexcept {
+        Lane& l = lanes_[lane];
+        if (l.count == 0) l.begun = l.head;
+        if (l.count != static_cast<std::int64_t>(layout_.rows)) return;
+        if (is_end(lane, l.row)) l.begun = l.head - l.count + 1;
+    }
+    // The number at which the episode begins that step `first` of a call goes on with.
+    std::int64_t begin_before(const Steps& steps, std::size_t first, std::size_t lane) const noexcept;
     void fill_head_slots(const Steps& steps, const std::uint8_t* mask);
     void write_step(const Steps& steps, std::size_t step, std::size_t lane, std::size_t row);
     void recount();
+    void tell_of_append(const Steps& steps, const std::uint8_t* mask);
 
     Layout layout_;
     std::vector<Lane> lanes_;
     Finals finals_;
+    std::vector<Observer*> observers_;
     bool lockstep_ = true;
     std::int64_t held_ = 0;
     std::vector<std::int64_t> before_;

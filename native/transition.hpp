@@ -15,7 +15,7 @@ struct TransitionBatch {
     std::vector<std::byte*> action;
     std::vector<std::byte*> successor;
     std::byte* done = nullptr;    // float32: 1 where the episode ended and was not merely cut by a time limit
-    std::byte* reward = nullptr;  // float32
+    std::byte* reward = nullptr;  // float32, as many as the layout says
 };
 
 // How far ahead of the copying records, and then the finals that they name, are asked for. Random steps of a large
@@ -84,7 +84,7 @@ inline void gather_transitions(const Timeline& timeline, const std::vector<Pick>
         const auto done = load<float>(record + layout.done);
         const auto timeout = load<float>(record + layout.timeout);
         store(out.done + i * sizeof(float), done * (1.0F - timeout));
-        copy_bytes(out.reward + i * sizeof(float), record + layout.reward, sizeof(float));
+        copy_bytes(out.reward + i * layout.reward.bytes, record + layout.reward.offset, layout.reward.bytes);
     }
     end_of_stream();
 }

@@ -6,30 +6,48 @@ from relive import errors, returns
 from relive.batches import (
     DictReplayBufferSamples,
     DictRolloutBufferSamples,
+    Episode,
     ReplayBufferSamples,
     RolloutBufferSamples,
+    SequenceSamples,
 )
-from relive.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
+from relive.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, Reservoir, RolloutBuffer
 from relive.errors import ReliveError
+from relive.limits import RateLimiter
+from relive.mixture import Mixture, mix
+from relive.prefetch import BatchStream
+from relive.samplers import Prioritized, RankPrioritized, Uniform
 from relive.storage import Memory
 from relive.timeline import Bytes
+from relive.views import Hindsight
 
 __version__ = _version("relive")
 
 __all__ = [
     "BaseBuffer",
+    "BatchStream",
     "Bytes",
     "DictReplayBuffer",
     "DictReplayBufferSamples",
     "DictRolloutBuffer",
     "DictRolloutBufferSamples",
+    "Episode",
+    "Hindsight",
     "Memory",
+    "Mixture",
+    "Prioritized",
+    "RankPrioritized",
+    "RateLimiter",
     "ReliveError",
     "ReplayBuffer",
     "ReplayBufferSamples",
+    "Reservoir",
     "RolloutBuffer",
     "RolloutBufferSamples",
+    "SequenceSamples",
+    "Uniform",
     "__version__",
     "errors",
+    "mix",
     "returns",
 ]

@@ -53,3 +53,11 @@ class FinalValueError(ReliveError, ValueError):
 
 class MemoryWarning(UserWarning):
     """A buffer that will not fit into memory."""
+
+
+class PriorityError(ReliveError, ValueError):
+    """A priority that is negative or not finite."""
+
+
+class NothingEligibleError(EmptyBufferError, RuntimeError):
+    """A draw from a buffer that holds steps, none of which the draw may take."""

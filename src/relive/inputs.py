@@ -89,12 +89,21 @@ def scalars(value: Any, name: str, leading: tuple[int, ...], strict: bool, dtype
 
 
 def rewards(
-    value: Any, leading: tuple[int, ...], strict: bool, mask: Array | None = None, step: int | None = None
+    value: Any,
+    leading: tuple[int, ...],
+    strict: bool,
+    mask: Array | None = None,
+    step: int | None = None,
+    shape: tuple[int, ...] = (),
 ) -> Array:
-    """Rewards; a NaN is refused where ``strict``, unless its lane is masked out (``step`` names a lone step)."""
-    array = scalars(value, "reward", leading, strict)
+    """Rewards, each of ``shape``; a NaN is refused where ``strict``, unless its lane is masked out.
+
+    ``step`` names a lone step.
+    """
+    array = _vectors(value, leading, shape, strict) if shape else scalars(value, "reward", leading, strict)
     if strict:
-        bad = np.isnan(array) if mask is None else np.isnan(array) & mask
+        bad = np.isnan(array).any(axis=-1) if shape else np.isnan(array)
+        bad = bad if mask is None else bad & mask
         if bad.any():
             where = np.argwhere(bad)[0]
             step = step if len(leading) == 1 else int(where[0])
@@ -104,6 +113,72 @@ def rewards(
                 "it, or use validate='seed' to store it as it is."
             )
     return array
+
+
+def _vectors(value: Any, leading: tuple[int, ...], shape: tuple[int, ...], strict: bool) -> Array:
+    array, expected = as_array(value, "reward"), (*leading, *shape)
+    if not strict:
+        out: Array = np.empty(expected, np.float32)
+        out[...] = array
+        return out
+    if array.shape != expected and not (leading[-1] == 1 and array.shape == (*leading[:-1], *shape)):
+        raise ShapeError(_shape_message("reward", array.shape, expected, leading))
+    return cast(array, np.dtype(np.float32), "reward").reshape(expected)
+
+
+def extras(value: Any, tree: Tree, leading: tuple[int, ...], strict: bool) -> tuple[Array, ...]:
+    """Declared fields, by name, one array for each leaf."""
+    given = {} if value is None else value
+    if not isinstance(given, Mapping):
+        raise ShapeError(f"extras is a {type(given).__name__}, expected a dict with the declared fields")
+    names = list(tree.space.spaces) if isinstance(tree.space, spaces.Dict) else []
+    if set(given) != set(names):
+        raise ShapeError(f"extras has {sorted(map(str, given))}, expected exactly the declared fields {sorted(names)}")
+    return tuple(
+        leaf_array(given[name], leaf, leading, strict, is_action=False)
+        for name, leaf in zip(names, tree.leaves, strict=True)
+    )
+
+
+def info_values(infos: Any, leaf: Leaf, name: str, leading: tuple[int, ...]) -> Array:
+    """The values of one info key, ``(*leading, *leaf.shape)``; NaN (0 for integers) where there is none.
+
+    Args:
+        infos: as `timeouts` or, for many steps, `many_timeouts` takes them.
+        leaf: shape and dtype.
+        name: the key.
+        leading: ``(lanes,)`` or ``(steps, lanes)``.
+    """
+    out = np.full((*leading, *leaf.shape), np.nan if leaf.dtype.kind == "f" else 0, leaf.dtype)
+    if infos is None:
+        return out
+    if isinstance(infos, Mapping):
+        if name in infos and (len(leading) > 1 or not (leading[-1] == 1 and "_" + name not in infos)):
+            present = np.asarray(infos.get("_" + name, np.ones(leading, bool)))
+            values = np.asarray(infos[name])
+            for at in np.argwhere(present):
+                out[tuple(at)] = _info_value(values[tuple(at)], leaf, name)
+        elif name in infos:
+            out[...] = _info_value(infos[name], leaf, name)
+        return out
+    if len(leading) > 1:
+        for step, of_step in enumerate(infos):
+            out[step] = info_values(of_step, leaf, name, leading[1:])
+        return out
+    for lane, info in enumerate(infos):
+        if name in info:
+            out[lane] = _info_value(info[name], leaf, name)
+    return out
+
+
+def _info_value(value: Any, leaf: Leaf, name: str) -> Array:
+    array = as_array(value, f"info[{name!r}]")
+    if array.size != int(np.prod(leaf.shape)):
+        raise ShapeError(
+            f"info[{name!r}] has shape {array.shape}, expected {leaf.shape}; declare it in fields={{{name!r}: (shape, "
+            "dtype)}"
+        )
+    return array.reshape(leaf.shape)
 
 
 def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool) -> Array:

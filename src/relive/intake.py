@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relive import inputs
-from relive.spaces import Tree
+from relive.spaces import Leaf, Tree
 from relive.timeline import Timeline
 
 #: How steps ended: (``done``, or with Gymnasium's words ``terminated``; ``truncated``, or None where infos say which
@@ -74,6 +74,7 @@ def append_converted(
     *,
     steps: int | None,
     strict: bool,
+    extras: Any = None,
 ) -> None:
     """Converts what the core did not understand, and stores it.
 
@@ -87,6 +88,7 @@ def append_converted(
         mask: see there.
         steps: None for one step.
         strict: errors in place of casts.
+        extras: values of the declared fields, by name.
 
     Raises:
         ShapeError, CastError, NaNRewardError: it does not fit; nothing was stored.
@@ -107,7 +109,7 @@ def append_converted(
         _plain(observation, inputs.tree_arrays(obs, observation, leading, strict)),
         _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict)),
         _plain(actions, inputs.tree_arrays(action, actions, leading, strict, is_action=True)),
-        _writable(inputs.rewards(reward, leading, strict, active)),
+        _writable(inputs.rewards(reward, leading, strict, active, shape=timeline.reward_shape)),
         _writable(inputs.flags(first, names[0], leading, strict)),
         _writable(second),
         words,
@@ -115,8 +117,26 @@ def append_converted(
         active,
         False,  # checked here
         -1 if steps is None else steps,
+        tuple(_writable(array) for array in inputs.extras(extras, timeline.extra, leading, strict)),
     )
     assert stored or steps == 0, "converted arrays are what the core takes"
+
+
+def extra_parts(tree: Tree, extras: Any) -> Any:
+    """What the core takes for declared fields: their arrays in order; None where they are not what was declared."""
+    if not tree.leaves:
+        return None
+    try:
+        return tree.flatten(extras)
+    except (KeyError, TypeError):
+        return None
+
+
+def with_infos(extras: Any, infos: Any, wanted: Sequence[tuple[str, Leaf]], leading: tuple[int, ...]) -> Any:
+    """The declared fields with those that are read from infos."""
+    if not wanted:
+        return extras
+    return {**(extras or {}), **{name: inputs.info_values(infos, leaf, name, leading) for name, leaf in wanted}}
 
 
 def _plain(tree: Tree, arrays: Sequence[NDArray[Any]]) -> Any:

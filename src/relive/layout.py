@@ -26,12 +26,15 @@ def is_large(leaf: Leaf) -> bool:
     return leaf.nbytes > LARGE
 
 
-def record_dtype(observation: Tree, action: Tree) -> np.dtype[Any]:
+def record_dtype(observation: Tree, action: Tree, extra: Tree, reward_shape: tuple[int, ...]) -> np.dtype[Any]:
     """The record of a step; the fields with the widest alignment come first, so that none needs padding before it."""
     fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]] = [
-        (leaf.path, leaf.dtype, leaf.shape) for leaf in (*observation.leaves, *action.leaves) if not is_large(leaf)
+        (leaf.path, leaf.dtype, leaf.shape)
+        for leaf in (*observation.leaves, *action.leaves, *extra.leaves)
+        if not is_large(leaf)
     ]
-    fields += [(name, np.dtype(np.float32), ()) for name in (REWARD, DONE, TIMEOUT)]
+    fields += [(REWARD, np.dtype(np.float32), reward_shape)]
+    fields += [(name, np.dtype(np.float32), ()) for name in (DONE, TIMEOUT)]
     fields += [(LINK, np.dtype(np.int32), ()), (FLAGS, np.dtype(np.uint8), ())]
     fields.sort(key=lambda field: -field[1].alignment)
     return np.dtype(fields, align=True)

@@ -23,7 +23,7 @@ from relive.randomness import Stream
 #: A row of a mixed batch: the index of its buffer, whether that weighs its draws, and the handle there, or -1.
 HANDLE = np.dtype([("source", np.int32), ("is_weighed", np.bool_), ("handle", np.int64)], align=True)
 
-_PriorityError: type[ValueError] = getattr(errors, "PriorityError", ValueError)
+_PriorityError: type[ValueError] = errors.PriorityError
 
 
 def mix(proportions: Mapping[Any, float], seed: int | np.random.Generator | None = None, **options: Any) -> Mixture:

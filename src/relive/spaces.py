@@ -21,6 +21,8 @@ from relive.errors import UnsupportedSpaceError
 ArraySpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 #: Per-leaf dtypes by path; a path that is not a leaf stands for all leaves below it.
 DTypes: TypeAlias = Mapping[str, DTypeLike]
+#: Declared fields by name: shape and dtype.
+Fields: TypeAlias = Mapping[str, tuple[Sequence[int], DTypeLike]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,27 @@ def observation_tree(space: spaces.Space[Any], dtypes: DTypes | None = None) -> 
 def action_tree(space: spaces.Space[Any], dtypes: DTypes | None = None) -> Tree:
     """The leaves of an action, each flattened to one axis; float64 is stored as float32, as torch networks give it."""
     return Tree(space, _leaves(space, "action", lambda s: (action_width(s),), narrow_action_dtype, dtypes or {}))
+
+
+def field_tree(fields: Fields) -> Tree:
+    """The leaves of what a user declares beside the seed's fields, each under ``extras/``.
+
+    Raises:
+        TypeError: a declaration that is no pair of a shape and a dtype.
+        UnsupportedSpaceError: a dtype that torch does not have.
+    """
+    leaves = []
+    for name, declared in fields.items():
+        try:
+            lengths, kind = declared
+            shape, dtype = tuple(int(length) for length in lengths), np.dtype(kind)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"fields has {name!r}: {declared!r}, expected a pair (shape, dtype): {error}") from error
+        if dtype.kind not in "biuf" or not _torch_has(dtype):
+            raise UnsupportedSpaceError(f"fields has {name!r} of dtype {dtype}, which torch does not have")
+        leaves.append(Leaf(f"extras/{_escape(name)}", shape, dtype, spaces.Box(-np.inf, np.inf, shape, np.float32)))
+    named = {name: leaf.space for name, leaf in zip(fields, leaves, strict=True)}
+    return Tree(spaces.Dict(list(named.items())), leaves)
 
 
 def observation_shape(space: spaces.Space[Any]) -> tuple[int, ...]:

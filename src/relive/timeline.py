@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relive import _native, layout
 from relive.batches import TensorTree
 from relive.errors import StaleHandleError
-from relive.spaces import Leaf, Tree
+from relive.spaces import Leaf, Tree, field_tree
 from relive.storage import Memory
 from relive.tensors import from_capsule
 
@@ -52,20 +52,33 @@ class Timeline:
         rows: steps held per lane.
         lanes: streams of steps, one for each environment.
         storage: where the bytes lie.
+        extra: fields that the user declared.
+        reward_shape: ``()``, or ``(k,)`` for vector rewards.
     """
 
-    def __init__(self, observation: Tree, action: Tree, rows: int, lanes: int, storage: Memory | None = None) -> None:
+    def __init__(
+        self,
+        observation: Tree,
+        action: Tree,
+        rows: int,
+        lanes: int,
+        storage: Memory | None = None,
+        extra: Tree | None = None,
+        reward_shape: tuple[int, ...] = (),
+    ) -> None:
         self.observation = observation
         self.action = action
+        self.extra = field_tree({}) if extra is None else extra
+        self.reward_shape = reward_shape
         self.rows = rows
         self.lanes = lanes
-        self.is_plain = observation.is_leaf and action.is_leaf
+        self.is_plain = observation.is_leaf and action.is_leaf and not self.extra.leaves and not reward_shape
         self._storage = storage or Memory()
-        self._dtype = layout.record_dtype(observation, action)
+        self._dtype = layout.record_dtype(observation, action, self.extra, reward_shape)
         self._records = self._storage.array("records", (lanes, rows), self._dtype)
         self._large = {
             leaf.path: self._storage.array(leaf.path, (lanes, rows, *leaf.shape), leaf.dtype)
-            for leaf in (*observation.leaves, *action.leaves)
+            for leaf in (*observation.leaves, *action.leaves, *self.extra.leaves)
             if layout.is_large(leaf)
         }
         self._slot_bytes = sum(leaf.nbytes for leaf in observation.leaves)
@@ -81,6 +94,8 @@ class Timeline:
             record_bytes=self._dtype.itemsize,
             observation=[self._native_leaf(leaf, bare=_is_discrete(leaf)) for leaf in observation.leaves],
             action=[self._native_leaf(leaf, bare=leaf.shape == (1,)) for leaf in action.leaves],
+            extra=[self._native_leaf(leaf, bare=leaf.shape == ()) for leaf in self.extra.leaves],
+            reward_shape=list(reward_shape),
             offsets=offsets,
             observation_is_tree=not observation.is_leaf,
             action_is_tree=not action.is_leaf,
@@ -118,10 +133,11 @@ class Timeline:
 
         Args:
             handles: ``(n,)``.
-            field: a path of an action leaf, or "reward", "done", "timeout".
+            field: a path of an action leaf or of a declared field, or "reward", "done", "timeout".
             values: ``(n, *shape)`` in the stored dtype.
         """
-        names = [layout.REWARD, layout.DONE, layout.TIMEOUT, *(leaf.path for leaf in self.action.leaves)]
+        leaves = (*self.action.leaves, *self.extra.leaves)
+        names = [layout.REWARD, layout.DONE, layout.TIMEOUT, *(leaf.path for leaf in leaves)]
         return self.core.set_field(handles, names.index(field), _as_bytes(values))
 
     def assign_observation(self, leaf: int, values: Array) -> None:
@@ -133,6 +149,10 @@ class Timeline:
         """Sets the successors of all rows, ``(rows, lanes, *shape)`` for every observation leaf."""
         while missing := self.core.assign_successors([_as_bytes(value) for value in values]):
             self._grow_finals(missing)
+
+    def renew(self) -> None:
+        """Says that end flags were written through array views: where episodes begin and end is found out anew."""
+        self.core.renew()
 
     def rebuild(self) -> None:
         """Brings what is derived back in step after writes through array views."""
@@ -203,6 +223,8 @@ class Timeline:
         return {
             "observation": self.observation,
             "action": self.action,
+            "extra": self.extra,
+            "reward_shape": self.reward_shape,
             "rows": self.rows,
             "lanes": self.lanes,
             "records": records,
@@ -210,10 +232,18 @@ class Timeline:
             "finals": finals,
             "heads": lanes[0],
             "counts": lanes[1],
+            "begun": lanes[2],
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["observation"], state["action"], state["rows"], state["lanes"])  # type: ignore[misc]
+        self.__init__(  # type: ignore[misc]
+            state["observation"],
+            state["action"],
+            state["rows"],
+            state["lanes"],
+            extra=state["extra"],
+            reward_shape=state["reward_shape"],
+        )
         rows = state["records"].shape[1]
         self._records[:, :rows] = state["records"]
         for array, kept in zip(self._large.values(), state["large"], strict=True):
@@ -224,7 +254,7 @@ class Timeline:
             for array, kept in zip(chunk, state["finals"], strict=True):
                 part = kept[first : first + self._chunk_slots]
                 array[: len(part)] = part
-        self.core.restore(state["heads"], state["counts"], slots)
+        self.core.restore(state["heads"], state["counts"], state["begun"], slots)
         if self.core.used()[0] > rows:
             raise ValueError(f"a timeline that holds {self.core.used()[0]} rows came with records of {rows}")
 

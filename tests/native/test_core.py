@@ -212,4 +212,4 @@ def test_a_layout_that_does_not_fit_is_refused(change: str, core_arguments: dict
 
 
 def test_a_layout_that_fits_is_taken(core_arguments: dict[str, Any]) -> None:
-    assert _native.Core(**core_arguments).lanes() == ([0, 0], [0, 0])
+    assert _native.Core(**core_arguments).lanes() == [[0, 0], [0, 0], [0, 0]]

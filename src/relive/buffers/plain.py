@@ -36,17 +36,16 @@ def add(buffer: ReplayMethods, obs: Any, next_obs: Any, action: Any, reward: Any
     buffer.pos = (row + 1) % buffer.buffer_size
 
 
-def get_samples(
-    buffer: ReplayMethods, rows: NDArray[np.int64], lanes: NDArray[np.int64], env: Any
-) -> ReplayBufferSamples:
+def get_samples(buffer: Any, rows: NDArray[np.int64], lanes: NDArray[np.int64], env: Any) -> ReplayBufferSamples:
     """The transitions at these places."""
     dones = buffer.dones[rows, lanes]
     if "timeouts" in buffer.__dict__:
         dones = dones * (1 - buffer.timeouts[rows, lanes])
-    return buffer._batch_types[0](
+    batch: ReplayBufferSamples = buffer._batch_types[0](
         observations=buffer.to_torch(buffer._normalize_obs(buffer.observations[rows, lanes], env)),
         actions=buffer.to_torch(buffer.actions[rows, lanes]),
         next_observations=buffer.to_torch(buffer._normalize_obs(buffer.next_observations[rows, lanes], env)),
         dones=buffer.to_torch(dones.reshape(-1, 1)),
         rewards=buffer.to_torch(buffer._normalize_reward(buffer.rewards[rows, lanes].reshape(-1, 1), env)),
     )
+    return batch

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -11,25 +12,33 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from relive import _native, inputs
-from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
+from relive import inputs
 from relive.buffers import plain
-from relive.buffers.base import BaseBuffer, require_dict
+from relive.buffers.base import require_dict
+from relive.buffers.drawing import DrawingMethods, check_options
 from relive.buffers.memory_check import warn_if_too_large
 from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
-from relive.buffers.usual import NO_USUAL_CALLS, UsualCalls
-from relive.errors import EmptyBufferError
-from relive.intake import append_converted, parts, read_ends
+from relive.draws import Sampler
+from relive.intake import append_converted, extra_parts, parts, read_ends, with_infos
+from relive.limits import RateLimiter
 from relive.randomness import Stream
-from relive.spaces import DTypes, action_tree, check_dtypes, narrow_action_dtype, observation_tree
+from relive.samplers import Uniform
+from relive.spaces import (
+    DTypes,
+    Fields,
+    Leaf,
+    action_tree,
+    check_dtypes,
+    field_tree,
+    narrow_action_dtype,
+    observation_tree,
+)
 from relive.storage import Memory
-from relive.tensors import Uploader, from_capsule
 from relive.timeline import Bytes, Timeline
-from relive.views import transition
-from relive.views.transition import BatchTypes, Samples
+from relive.views.hindsight import Hindsight
 
 
-class ReplayMethods(BaseBuffer):
+class ReplayMethods(DrawingMethods):
     """All that a replay buffer does, but for its constructor.
 
     The public classes define ``__init__`` themselves, so that ``super(ReplayBuffer, self).__init__``, which subclasses
@@ -40,22 +49,10 @@ class ReplayMethods(BaseBuffer):
     next_observations = NextObservations()
     actions = Actions()
     rewards = Field("reward")
-    dones = Field("done")
-    timeouts = Field("timeout")
+    dones = Field("done", ends=True)
+    timeouts = Field("timeout", ends=True)
     pos = Position()
     full = Full()
-
-    # What a subclass in the wild overrides, draws go through.
-    _overrides_get_samples = False
-    _overrides_to_torch = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._overrides_get_samples = cls._get_samples is not ReplayMethods._get_samples
-        cls._overrides_to_torch = cls.to_torch is not BaseBuffer.to_torch
-
-    # The named tuples that draws return, for observations of one array or a Tuple, and of a Dict.
-    _batch_types: BatchTypes = (ReplayBufferSamples, DictReplayBufferSamples)
 
     def _set_up(
         self,
@@ -64,8 +61,21 @@ class ReplayMethods(BaseBuffer):
         dtypes: DTypes | None,
         validate: Literal["strict", "seed"],
         seed: int | np.random.Generator | None,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        sampler: Sampler | None = None,
+        hindsight: Hindsight | None = None,
+        fields: Fields | None = None,
+        reward_shape: tuple[int, ...] = (),
+        max_times_sampled: int | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         """What a constructor does after that of `BaseBuffer`."""
+        chosen = Uniform() if sampler is None else sampler
+        check_options(self.observation_space, n_steps, gamma, chosen, hindsight, max_times_sampled)
+        if len(reward_shape) > 1 or any(length < 1 for length in reward_shape):
+            raise ValueError(f"reward_shape is {reward_shape}, expected () or (k,)")
         if validate not in ("strict", "seed"):
             raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
         self.buffer_size = max(self.buffer_size // self.n_envs, 1)
@@ -75,9 +85,25 @@ class ReplayMethods(BaseBuffer):
         self._stream = Stream(seed)
         observation, action = observation_tree(self.observation_space, dtypes), action_tree(self.action_space, dtypes)
         check_dtypes(dtypes, observation, action)
-        timeline = Timeline(observation, action, self.buffer_size, self.n_envs, Memory())
+        declared = dict(fields or {})
+        for name in hindsight.copy_info if hindsight is not None else ():
+            declared.setdefault(name, ((), np.float64))
+        timeline = Timeline(
+            observation, action, self.buffer_size, self.n_envs, Memory(), field_tree(declared), tuple(reward_shape)
+        )
         warn_if_too_large(timeline.nbytes().reserved)
         self._timeline = timeline
+        self._generation = 0
+        self.sampler, self.hindsight = chosen, hindsight
+        self.n_steps, self.gamma = operator.index(n_steps), float(gamma)
+        self.reward_shape, self.max_times_sampled = tuple(reward_shape), max_times_sampled
+        plain_sampler = chosen == Uniform() or chosen == Uniform(over="episodes")
+        if n_steps > 1 or not plain_sampler or hindsight is not None or declared or max_times_sampled is not None:
+            self._has_view = True
+            self._draws = self._all_draws
+        if limiter is not None:
+            limiter.attach(self.buffer_size * self.n_envs)
+            self._limiter = limiter
 
     # Adding --------------------------------------------------------------------------------------------------------
 
@@ -93,6 +119,7 @@ class ReplayMethods(BaseBuffer):
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         mask: ArrayLike | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
         """Adds one step of every environment.
 
@@ -110,12 +137,20 @@ class ReplayMethods(BaseBuffer):
             terminated: ``(n_envs,)`` flags: the environment reached a terminal state; this wins over ``truncated``.
             truncated: ``(n_envs,)`` flags: the episode was cut, for example by a time limit.
             mask: ``(n_envs,)`` booleans: environments that are left out where False.
+            extras: the declared fields by name, each ``(n_envs, *shape)``.
 
         Raises:
             ShapeError, CastError, NaNRewardError: what came does not fit (``validate="strict"``); nothing was stored.
         """
         add = (self._usual or self._bind_usual()).add
-        if add is not None and done is not None and terminated is None and truncated is None and mask is None:
+        if (
+            add is not None
+            and done is not None
+            and terminated is None
+            and truncated is None
+            and mask is None
+            and not extras
+        ):
             known = infos if self.handle_timeout_termination else None
             if not add(obs, next_obs, action, reward, done, known, self.validate == "strict"):
                 return
@@ -124,12 +159,19 @@ class ReplayMethods(BaseBuffer):
             return
         timeline = self._timeline
         strict, shape, time_limits = self.validate == "strict", (self.n_envs,), self.handle_timeout_termination
+        extras = with_infos(extras, infos, self._copied_infos(), shape)
+        infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         observation, actions = parts(timeline.observation, obs), parts(timeline.action, action)
-        if not timeline.append(
-            observation, parts(timeline.observation, next_obs), actions, reward, *ends, mask, strict, -1
-        ):
-            append_converted(timeline, obs, next_obs, action, reward, ends, mask, steps=None, strict=strict)
+        successor, declared = parts(timeline.observation, next_obs), extra_parts(timeline.extra, extras)
+        with self._inserting(self.n_envs if mask is None else int(np.count_nonzero(mask))):
+            if not (extras and not timeline.extra.leaves) and timeline.append(
+                observation, successor, actions, reward, *ends, mask, strict, -1, declared
+            ):
+                return
+            append_converted(
+                timeline, obs, next_obs, action, reward, ends, mask, steps=None, strict=strict, extras=extras
+            )
 
     def extend(
         self,
@@ -142,6 +184,7 @@ class ReplayMethods(BaseBuffer):
         *,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
         """Adds many steps of every environment at once; more than the buffer holds keeps the newest.
 
@@ -154,32 +197,34 @@ class ReplayMethods(BaseBuffer):
             infos: for every step what `add` takes.
             terminated: ``(steps, n_envs)`` flags, with ``truncated``: Gymnasium's words in place of ``done``.
             truncated: ``(steps, n_envs)`` flags.
+            extras: the declared fields by name, each ``(steps, n_envs, *shape)``.
 
         Raises:
             ShapeError, CastError, NaNRewardError: as `add`; nothing was stored.
         """
         if "_timeline" not in self.__dict__ or type(self).add is not ReplayMethods.add:
-            self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
+            self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated, extras)
             return
         timeline = self._timeline
         strict = self.validate == "strict"
         steps = inputs.length(obs, timeline.observation)
         shape, time_limits = (steps, self.n_envs), self.handle_timeout_termination
+        extras = with_infos(extras, infos, self._copied_infos(), shape)
+        infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
-        fits = timeline.append(
-            parts(timeline.observation, obs),
-            parts(timeline.observation, next_obs),
-            parts(timeline.action, action),
-            reward,
-            *ends,
-            None,
-            strict,
-            steps,
-        )
-        if not fits and strict:
-            append_converted(timeline, obs, next_obs, action, reward, ends, None, steps=steps, strict=strict)
-        elif not fits:
-            self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated)
+        observation, successor = parts(timeline.observation, obs), parts(timeline.observation, next_obs)
+        actions, declared = parts(timeline.action, action), extra_parts(timeline.extra, extras)
+        with self._inserting(steps * self.n_envs):
+            if not (extras and not timeline.extra.leaves) and timeline.append(
+                observation, successor, actions, reward, *ends, None, strict, steps, declared
+            ):
+                return
+            if strict or timeline.extra.leaves or self.reward_shape:
+                append_converted(
+                    timeline, obs, next_obs, action, reward, ends, None, steps=steps, strict=strict, extras=extras
+                )
+                return
+        self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated, extras)
 
     def interrupt(self, envs: int | Sequence[int] | None = None) -> None:
         """Says that the streams of these environments were cut from outside (a reset in mid-episode, a crash).
@@ -201,6 +246,11 @@ class ReplayMethods(BaseBuffer):
         """Empties the buffer; every handle given so far is stale from now on."""
         if "_timeline" in self.__dict__:
             self._timeline.clear()
+            if self._draws is not None:
+                self._draws.clear()
+            if self._limiter is not None:
+                self._limiter.reset()
+            self._generation += 1  # last: batches drawn before have the number before
         else:
             super().reset()
 
@@ -208,49 +258,7 @@ class ReplayMethods(BaseBuffer):
         """Brings what is derived back in step after writes through the array attributes."""
         self._timeline.rebuild()
 
-    # Drawing -------------------------------------------------------------------------------------------------------
-
-    def sample(self, batch_size: int, env: Any = None) -> Samples:
-        """Transitions drawn uniformly, with replacement, from all steps held.
-
-        Args:
-            batch_size: how many.
-            env: a `VecNormalize`, or anything with ``normalize_obs`` and ``normalize_reward``: observations and
-                rewards of the batch are normalised (rewards to float32); what is stored stays as it is.
-
-        Raises:
-            EmptyBufferError: nothing was added yet.
-        """
-        usual = self._usual or self._bind_usual()
-        if usual.sample is not None and env is None:
-            batch: Samples | None = usual.sample(batch_size)
-            if batch is None:
-                raise self._is_empty()
-            return batch
-        if self._overrides_get_samples or "_timeline" not in self.__dict__:
-            if self.num_transitions == 0:
-                raise self._is_empty()
-            samples: Samples = super().sample(batch_size, env=env)
-            return samples
-        size = operator.index(batch_size)
-        if size < 0:
-            raise ValueError(f"batch_size is {size}, expected 0 or more")
-        fields = self._timeline.core.sample(size, self._stream.native, from_capsule)
-        if fields is None:
-            raise self._is_empty()
-        return self._batch(fields, env)
-
-    def transitions(self, handles: ArrayLike, env: Any = None) -> Samples:
-        """The transitions of given steps.
-
-        Args:
-            handles: ``(batch,)`` int64, as `handles` gives them.
-            env: as in `sample`.
-
-        Raises:
-            StaleHandleError: a step is not held any more.
-        """
-        return self._batch(self._timeline.transitions(np.ascontiguousarray(handles, np.int64).reshape(-1)), env)
+    # Steps by name ------------------------------------------------------------------------------------------------
 
     def handles(self) -> NDArray[np.int64]:
         """A handle for every step held, environment by environment, oldest first.
@@ -271,6 +279,7 @@ class ReplayMethods(BaseBuffer):
         action: Any = None,
         done: ArrayLike | None = None,
         timeout: ArrayLike | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> int:
         """Overwrites fields of given steps, for relabelling.
 
@@ -280,6 +289,7 @@ class ReplayMethods(BaseBuffer):
             action: ``(n, *shape)``.
             done: ``(n,)`` flags.
             timeout: ``(n,)`` flags.
+            extras: some of the declared fields by name, each ``(n, *shape)``.
 
         Returns:
             How many handles were stale; those are left out.
@@ -292,7 +302,7 @@ class ReplayMethods(BaseBuffer):
         strict = self.validate == "strict"
         values: dict[str, NDArray[Any]] = {}
         if reward is not None:
-            values["reward"] = inputs.rewards(reward, leading, strict)
+            values["reward"] = inputs.rewards(reward, leading, strict, shape=self.reward_shape)
         if done is not None:
             values["done"] = inputs.flags(done, "done", leading, strict)
         if timeout is not None:
@@ -301,8 +311,19 @@ class ReplayMethods(BaseBuffer):
             tree = self._timeline.action
             arrays = inputs.tree_arrays(action, tree, leading, strict, is_action=True)
             values.update({leaf.path: array for leaf, array in zip(tree.leaves, arrays, strict=True)})
+        if extras:
+            leaves = dict(zip(self._field_names, self._timeline.extra.leaves, strict=True))
+            unknown = [name for name in extras if name not in leaves]
+            if unknown:
+                raise KeyError(f"extras has {unknown}, expected declared fields, which are {list(leaves)}")
+            values.update(
+                {
+                    leaves[name].path: inputs.leaf_array(value, leaves[name], leading, strict, is_action=False)
+                    for name, value in extras.items()
+                }
+            )
         if not values:
-            raise TypeError("set got no field, expected at least one of reward, action, done, timeout")
+            raise TypeError("set got no field, expected at least one of reward, action, done, timeout, extras")
         return max(self._timeline.set(which, field, np.ascontiguousarray(array)) for field, array in values.items())
 
     # Asking --------------------------------------------------------------------------------------------------------
@@ -342,48 +363,15 @@ class ReplayMethods(BaseBuffer):
 
     # Inside --------------------------------------------------------------------------------------------------------
 
-    def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Samples:
-        """The transitions of these rows, each of an environment drawn at random."""
-        rows = np.asarray(batch_inds, np.int64).reshape(-1)
-        lanes = self._stream_or_global().below(self.n_envs, len(rows))
-        if "_timeline" not in self.__dict__:
-            return plain.get_samples(self, rows, lanes, env)
-        rows = np.ascontiguousarray(np.where(rows < 0, rows + self.buffer_size, rows))
-        return self._batch(self._timeline.core.transitions_at(rows, lanes, from_capsule), env)
+    def _copied_infos(self) -> list[tuple[str, Leaf]]:
+        """Declared fields that are read from infos."""
+        if self.hindsight is None or not self.hindsight.copy_info:
+            return []
+        leaves = dict(zip(self._field_names, self._timeline.extra.leaves, strict=True))
+        return [(name, leaves[name]) for name in self.hindsight.copy_info]
 
-    def _bind_usual(self) -> UsualCalls:
-        """Finds out which calls can take the shortest way, and binds them."""
-        if "_timeline" not in self.__dict__:
-            return NO_USUAL_CALLS
-        timeline = self._timeline
-        self._usual = NO_USUAL_CALLS
-        if timeline.is_plain:
-            bound = _native.Usual(timeline.core, self._stream.native, from_capsule, self._batch_types[0])
-            detour = self._overrides_get_samples or self._overrides_to_torch or self._device.type != "cpu"
-            self._usual = UsualCalls(bound.add, None if detour else bound.sample)
-        return self._usual
-
-    def _batch(self, fields: Sequence[torch.Tensor], env: Any) -> Samples:
-        """Fields of the core, normalised and on their device, as the named tuple that the caller gets."""
-        if env is not None:
-            fields = [self.to_torch(array) for array in self._normalised(fields, env)]
-        elif self._overrides_to_torch:
-            fields = [self.to_torch(field.numpy()) for field in fields]
-        elif self._device.type != "cpu":
-            fields = Uploader(self._device).upload(fields)
-        return transition.batch(self._timeline, fields, self._batch_types)
-
-    def _normalised(self, fields: Sequence[torch.Tensor], env: Any) -> tuple[NDArray[Any], ...]:
-        arrays = [field.numpy() for field in fields]
-        obs, action, next_obs, dones, rewards = transition.split(self._timeline, arrays)
-        next_obs, obs = self._normalize_obs(next_obs, env), self._normalize_obs(obs, env)
-        return transition.join(self._timeline, obs, action, next_obs, dones, self._normalize_reward(rewards, env))
-
-    def _is_empty(self) -> EmptyBufferError:
-        name = type(self).__name__
-        return EmptyBufferError(
-            f"sample from an empty {name}: it holds 0 transitions, expected 1 or more; add steps first"
-        )
+    def _inserting(self, steps: int) -> Any:
+        return nullcontext() if self._limiter is None else self._limiter.inserting(steps, self._timeline.core.held)
 
     def _extend_by_add(
         self,
@@ -395,20 +383,25 @@ class ReplayMethods(BaseBuffer):
         infos: Any,
         terminated: Any,
         truncated: Any,
+        extras: Any,
     ) -> None:
-        if terminated is None and truncated is None:
+        if terminated is None and truncated is None and extras is None:
             given = [argument for argument in (obs, next_obs, action, reward, done, infos) if argument is not None]
             super().extend(*given)
             return
-        steps = len(reward)
-        for step in range(steps):
+        named = {"terminated": terminated, "truncated": truncated}
+        for step in range(len(reward)):
+            words = {word: flags[step] for word, flags in named.items() if flags is not None}
+            if extras is not None:
+                words["extras"] = {name: part[step] for name, part in extras.items()}
             self.add(
                 obs[step],
                 next_obs[step],
                 action[step],
                 reward[step],
-                terminated=None if terminated is None else terminated[step],
-                truncated=None if truncated is None else truncated[step],
+                None if done is None else done[step],
+                None if infos is None else infos[step],
+                **words,
             )
 
     @staticmethod
@@ -440,6 +433,15 @@ class ReplayBuffer(ReplayMethods):
             Stable-Baselines3 does.
         seed: None draws from NumPy's global generator as the seed module does; an int or a ``numpy.random.Generator``
             gives a stream of its own.
+        n_steps: draws have returns of so many steps, fewer where an episode ends or the newest step is reached before.
+        gamma: discount of n-step returns.
+        sampler: which steps are drawn: `Uniform`, `Prioritized` or `RankPrioritized`; None is ``Uniform()``.
+        hindsight: draws with goals that were reached later, see `Hindsight`.
+        fields: what else each step has, for example ``{"log_prob": ((), np.float32)}``; passed as ``extras`` to `add`,
+            and drawn as ``batch.extras``.
+        reward_shape: ``(k,)`` for vector rewards.
+        max_times_sampled: a step is not drawn again after so many draws.
+        limiter: holds adding and drawing in proportion, see `RateLimiter`.
 
     Raises:
         UnsupportedSpaceError: a space whose samples have no fixed shape.
@@ -468,9 +470,31 @@ class ReplayBuffer(ReplayMethods):
         dtypes: DTypes | None = None,
         validate: Literal["strict", "seed"] = "strict",
         seed: int | np.random.Generator | None = None,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        sampler: Sampler | None = None,
+        hindsight: Hindsight | None = None,
+        fields: Fields | None = None,
+        reward_shape: tuple[int, ...] = (),
+        max_times_sampled: int | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
-        self._set_up(optimize_memory_usage, handle_timeout_termination, dtypes, validate, seed)
+        self._set_up(
+            optimize_memory_usage,
+            handle_timeout_termination,
+            dtypes,
+            validate,
+            seed,
+            n_steps=n_steps,
+            gamma=gamma,
+            sampler=sampler,
+            hindsight=hindsight,
+            fields=fields,
+            reward_shape=reward_shape,
+            max_times_sampled=max_times_sampled,
+            limiter=limiter,
+        )
 
 
 class DictReplayBuffer(ReplayBuffer):

@@ -57,14 +57,17 @@ class _Attribute(ABC):
 class Field(_Attribute):
     """Rewards and flags: ``(rows, n_envs)`` float32."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, ends: bool = False) -> None:
         self.path = path
+        self.ends = ends  # it says where episodes end
 
     def _read(self, timeline: Timeline) -> Any:
         return timeline.view(self.path)
 
     def _write(self, timeline: Timeline, value: Any) -> None:
         timeline.view(self.path)[...] = value
+        if self.ends:
+            timeline.renew()
 
 
 class LeafDict(dict[Any, Any]):

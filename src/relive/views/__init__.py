@@ -1,5 +1,6 @@
 """What is made of stored steps when they are asked for."""
 
 from relive.views.derived import DerivedArray, successors
+from relive.views.hindsight import Hindsight
 
-__all__ = ["DerivedArray", "successors"]
+__all__ = ["DerivedArray", "Hindsight", "successors"]

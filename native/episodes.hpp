@@ -1,0 +1,345 @@
+// Where the episodes of each lane begin and end, and which of their steps a window may start at. Kept step by step, so
+// that nothing is ever scanned after a write; flags in the records stay the truth and are read anew on `renewed`.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "observer.hpp"
+#include "timeline.hpp"
+
+namespace relive {
+
+// Numbers in one run of memory, taken off at the front and put on at the back.
+class Queue {
+  public:
+    std::size_t size() const noexcept { return items_.size() - first_; }
+    bool empty() const noexcept { return size() == 0; }
+    std::int64_t operator[](std::size_t i) const noexcept { return items_[first_ + i]; }
+    std::int64_t back() const noexcept { return items_.back(); }
+    const std::int64_t* begin() const noexcept { return items_.data() + first_; }
+    const std::int64_t* end() const noexcept { return items_.data() + items_.size(); }
+    void push(std::int64_t item) { items_.push_back(item); }
+    void pop() {
+        if (++first_ < 64 || 2 * first_ < items_.size()) return;
+        items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+    }
+    void clear() noexcept {
+        items_.clear();
+        first_ = 0;
+    }
+
+  private:
+    std::vector<std::int64_t> items_;
+    std::size_t first_ = 0;
+};
+
+// Which steps are asked for: those of an episode at which a window of `length` may start, every `stride` of them.
+struct StartRule {
+    std::int64_t length = 1;
+    std::int64_t stride = 1;
+    bool padded = true;          // the window may be cut short by the end of its episode
+    bool crossing = false;       // it may go on into the next one, and is cut short by the head of its lane alone
+    bool finished_only = false;  // not of an episode that goes on
+
+    // Every step held is one: no books are needed.
+    bool is_all() const noexcept { return stride == 1 && !finished_only && (padded || length == 1); }
+    friend bool operator==(const StartRule&, const StartRule&) = default;
+};
+
+class Episodes;
+
+// The steps that one rule names, counted and numbered. In every lane they form a run of episodes, each with an
+// arithmetic progression of starts: sums of their counts before each episode answer everything by bisection.
+class Starts {
+  public:
+    Starts(const Episodes& episodes, const StartRule& rule);
+
+    const StartRule& rule() const noexcept { return rule_; }
+    bool is_start(std::size_t lane, std::int64_t number) const noexcept;
+    // Of all held steps of a lane.
+    std::int64_t count(std::size_t lane) const noexcept {
+        return std::max<std::int64_t>(below(lane, limit(lane)) - below(lane, oldest(lane)), 0);
+    }
+    // The k-th one of a lane, oldest first.
+    std::int64_t at(std::size_t lane, std::int64_t k) const noexcept;
+    // The held ones in [from, to), which lie in one episode.
+    template <class Visit>
+    void visit(std::size_t lane, std::int64_t from, std::int64_t to, const Visit& visit_one) const {
+        for (std::int64_t n = std::max(from, oldest(lane)); n < std::min(to, limit(lane)); ++n) {
+            if (is_start(lane, n)) visit_one(n);
+        }
+    }
+    // How many episodes of a lane have one.
+    std::int64_t episode_count(std::size_t lane) const noexcept;
+    // The first start and how many there are of the k-th such episode.
+    std::pair<std::int64_t, std::int64_t> episode_at(std::size_t lane, std::int64_t k) const noexcept;
+
+  private:
+    friend class Episodes;
+    struct Books {
+        Queue before;           // starts in all finished episodes before each one
+        Queue episodes_before;  // episodes with any, the same
+        std::int64_t total = 0;
+        std::int64_t episodes_total = 0;
+    };
+    struct Range {
+        std::int64_t first;
+        std::int64_t count;
+    };
+
+    std::int64_t oldest(std::size_t lane) const noexcept;
+    std::int64_t limit(std::size_t lane) const noexcept;
+    // The end of the starts of an episode that ends at `end`.
+    std::int64_t last_end(std::int64_t end) const noexcept {
+        return rule_.padded || rule_.crossing ? end : end - rule_.length + 1;
+    }
+    std::int64_t count_in(std::int64_t start, std::int64_t end) const noexcept {
+        const std::int64_t last = last_end(end);
+        return last > start ? (last - start + rule_.stride - 1) / rule_.stride : 0;
+    }
+    // Starts with a number below x, from where the books of the lane begin.
+    std::int64_t below(std::size_t lane, std::int64_t x) const noexcept;
+    // Held starts of episode i.
+    Range range(std::size_t lane, std::size_t i) const noexcept;
+    std::size_t last_episode(std::size_t lane) const noexcept;
+
+    void opened(std::size_t lane);
+    void closed(std::size_t lane, std::int64_t start, std::int64_t end);
+    void dropped(std::size_t lane);
+    void emptied(std::size_t lane);
+
+    const Episodes& episodes_;
+    StartRule rule_;
+    std::vector<Books> lanes_;
+};
+
+class Episodes final : public Observer {
+  public:
+    static constexpr std::size_t most_rules = 8;
+
+    explicit Episodes(Timeline& timeline) : timeline_(timeline), lanes_(timeline.lanes().size()) {
+        renewed();
+        timeline_.attach(this);
+    }
+    ~Episodes() override { timeline_.detach(this); }
+    Episodes(const Episodes&) = delete;
+    Episodes& operator=(const Episodes&) = delete;
+
+    const Timeline& timeline() const noexcept { return timeline_; }
+    // The books of a rule, made at its first use; those not asked for longest are forgotten (`pinned` ones never).
+    const Starts& starts(const StartRule& rule, bool pinned = false) {
+        for (auto it = books_.begin(); it != books_.end(); ++it) {
+            if (!(it->starts.rule() == rule)) continue;
+            it->pinned = it->pinned || pinned;
+            books_.splice(books_.begin(), books_, it);
+            return books_.front().starts;
+        }
+        books_.emplace_front(*this, rule, pinned);
+        read_into(books_.front().starts);
+        if (books_.size() > most_rules) {
+            for (auto it = std::prev(books_.end()); it != books_.begin(); --it) {
+                if (it->pinned) continue;
+                books_.erase(it);
+                break;
+            }
+        }
+        return books_.front().starts;
+    }
+
+    // Of a lane: the number at which each held episode begins, oldest first (the first may have lost its beginning).
+    const Queue& begins(std::size_t lane) const noexcept { return lanes_[lane].begins; }
+    bool is_finished(std::size_t lane, std::size_t i) const noexcept {
+        return i + 1 < lanes_[lane].begins.size() || lanes_[lane].closed;
+    }
+    // One behind its last step.
+    std::int64_t end(std::size_t lane, std::size_t i) const noexcept {
+        const Queue& begins = lanes_[lane].begins;
+        return i + 1 < begins.size() ? begins[i + 1] : lanes_[lane].head;
+    }
+    // The episode of a held step.
+    std::size_t find(std::size_t lane, std::int64_t number) const noexcept {
+        const Queue& begins = lanes_[lane].begins;
+        const auto after = std::upper_bound(begins.begin(), begins.end(), number);
+        return static_cast<std::size_t>(after - begins.begin()) - (after == begins.begin() ? 0 : 1);
+    }
+    std::int64_t oldest(std::size_t lane) const noexcept { return timeline_.oldest(lane); }
+    std::int64_t head(std::size_t lane) const noexcept { return lanes_[lane].head; }
+
+    void appended(std::size_t lane, std::int64_t number) override {
+        if (lanes_[lane].begins.empty()) open(lane, std::min(number, timeline_.lanes()[lane].begun));
+        step(lane, number);
+        drop_overwritten(lane);
+    }
+    void cut(std::size_t lane) override {
+        if (!lanes_[lane].closed && !lanes_[lane].begins.empty()) close(lane);
+    }
+    void emptied(std::size_t lane, std::int64_t head) override {
+        lanes_[lane].begins.clear();
+        lanes_[lane].closed = true;
+        lanes_[lane].head = head;
+        for (Book& book : books_) book.starts.emptied(lane);
+    }
+    void renewed() override {
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+            const std::int64_t head = timeline_.lanes()[lane].head;
+            emptied(lane, timeline_.oldest(lane));
+            if (timeline_.lanes()[lane].count > 0) open(lane, timeline_.lanes()[lane].begun);
+            for (std::int64_t n = timeline_.oldest(lane); n < head; ++n) step(lane, n);
+            lanes_[lane].head = head;
+        }
+    }
+
+  private:
+    struct Lane {
+        Queue begins;
+        bool closed = true;  // the newest episode has ended
+        std::int64_t head = 0;
+    };
+    struct Book {
+        Book(const Episodes& episodes, const StartRule& rule, bool pin) : starts(episodes, rule), pinned(pin) {}
+        Starts starts;
+        bool pinned;
+    };
+
+    void step(std::size_t lane, std::int64_t number) {
+        Lane& l = lanes_[lane];
+        if (l.closed) open(lane, number);
+        l.head = number + 1;
+        if (timeline_.is_end(lane, timeline_.row_of(number))) close(lane);
+    }
+    void open(std::size_t lane, std::int64_t begin) {
+        lanes_[lane].begins.push(begin);
+        lanes_[lane].closed = false;
+        for (Book& book : books_) book.starts.opened(lane);
+    }
+    void close(std::size_t lane) {
+        lanes_[lane].closed = true;
+        for (Book& book : books_) book.starts.closed(lane, lanes_[lane].begins.back(), lanes_[lane].head);
+    }
+    void drop_overwritten(std::size_t lane) {
+        Queue& begins = lanes_[lane].begins;
+        const std::int64_t oldest = lanes_[lane].head - static_cast<std::int64_t>(timeline_.layout().rows);
+        while (begins.size() > 1 && begins[1] <= oldest) {
+            begins.pop();
+            for (Book& book : books_) book.starts.dropped(lane);
+        }
+    }
+    void read_into(Starts& starts) const {
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+            const Queue& begins = lanes_[lane].begins;
+            for (std::size_t i = 0; i < begins.size(); ++i) {
+                starts.opened(lane);
+                if (is_finished(lane, i)) starts.closed(lane, begins[i], end(lane, i));
+            }
+        }
+    }
+
+    Timeline& timeline_;
+    std::vector<Lane> lanes_;
+    std::list<Book> books_;
+};
+
+// Starts ----------------------------------------------------------------------------------------------------------
+
+inline Starts::Starts(const Episodes& episodes, const StartRule& rule)
+    : episodes_(episodes), rule_(rule), lanes_(episodes.timeline().lanes().size()) {}
+
+inline void Starts::opened(std::size_t lane) {
+    Books& books = lanes_[lane];
+    books.before.push(books.total);
+    books.episodes_before.push(books.episodes_total);
+}
+
+inline void Starts::closed(std::size_t lane, std::int64_t start, std::int64_t end) {
+    const std::int64_t count = count_in(start, end);
+    lanes_[lane].total += count;
+    lanes_[lane].episodes_total += count > 0 ? 1 : 0;
+}
+
+inline void Starts::dropped(std::size_t lane) {
+    lanes_[lane].before.pop();
+    lanes_[lane].episodes_before.pop();
+}
+
+inline void Starts::emptied(std::size_t lane) { lanes_[lane] = {}; }
+
+inline std::int64_t Starts::oldest(std::size_t lane) const noexcept { return episodes_.oldest(lane); }
+
+inline std::int64_t Starts::limit(std::size_t lane) const noexcept {
+    const std::int64_t head = episodes_.head(lane);
+    return rule_.crossing && !rule_.padded ? head - rule_.length + 1 : head;
+}
+
+inline std::int64_t Starts::below(std::size_t lane, std::int64_t x) const noexcept {
+    const Queue& begins = episodes_.begins(lane);
+    if (begins.empty() || x <= begins[0]) return begins.empty() ? 0 : lanes_[lane].before[0];
+    const std::size_t i = episodes_.find(lane, x - 1);
+    const std::int64_t before = lanes_[lane].before[i];
+    if (rule_.finished_only && !episodes_.is_finished(lane, i)) return before;
+    const std::int64_t end = std::min(x, last_end(episodes_.end(lane, i)));
+    return end > begins[i] ? before + (end - begins[i] + rule_.stride - 1) / rule_.stride : before;
+}
+
+inline bool Starts::is_start(std::size_t lane, std::int64_t number) const noexcept {
+    const Queue& begins = episodes_.begins(lane);
+    if (begins.empty() || number < oldest(lane) || number >= limit(lane)) return false;
+    const std::size_t i = episodes_.find(lane, number);
+    if (rule_.finished_only && !episodes_.is_finished(lane, i)) return false;
+    return (number - begins[i]) % rule_.stride == 0 && number < last_end(episodes_.end(lane, i));
+}
+
+inline std::int64_t Starts::at(std::size_t lane, std::int64_t k) const noexcept {
+    const Books& books = lanes_[lane];
+    const std::int64_t wanted = below(lane, oldest(lane)) + k;
+    const auto after = std::upper_bound(books.before.begin(), books.before.end(), wanted);
+    const auto i = static_cast<std::size_t>(after - books.before.begin()) - 1;
+    return episodes_.begins(lane)[i] + (wanted - books.before[i]) * rule_.stride;
+}
+
+inline std::size_t Starts::last_episode(std::size_t lane) const noexcept {
+    const std::size_t size = episodes_.begins(lane).size();
+    if (!(rule_.crossing && !rule_.padded)) return size - 1;
+    return episodes_.find(lane, std::max(limit(lane) - 1, episodes_.begins(lane)[0]));
+}
+
+inline Starts::Range Starts::range(std::size_t lane, std::size_t i) const noexcept {
+    const std::int64_t begin = episodes_.begins(lane)[i];
+    if (rule_.finished_only && !episodes_.is_finished(lane, i)) return {begin, 0};
+    const std::int64_t end = std::min(last_end(episodes_.end(lane, i)), limit(lane));
+    const std::int64_t from = std::max(begin, oldest(lane));
+    const std::int64_t first = begin + (from - begin + rule_.stride - 1) / rule_.stride * rule_.stride;
+    return {first, end > first ? (end - first + rule_.stride - 1) / rule_.stride : 0};
+}
+
+// The first and the last one may have lost some; between them the books count.
+inline std::int64_t Starts::episode_count(std::size_t lane) const noexcept {
+    if (episodes_.begins(lane).empty()) return 0;
+    const std::size_t last = last_episode(lane);
+    std::int64_t count = range(lane, last).count > 0 ? 1 : 0;
+    if (last == 0) return count;
+    count += range(lane, 0).count > 0 ? 1 : 0;
+    return count + lanes_[lane].episodes_before[last] - lanes_[lane].episodes_before[1];
+}
+
+inline std::pair<std::int64_t, std::int64_t> Starts::episode_at(std::size_t lane, std::int64_t k) const noexcept {
+    const std::size_t last = last_episode(lane);
+    const Range first = range(lane, 0);
+    if (first.count > 0 && (k == 0 || last == 0)) return {first.first, first.count};
+    std::size_t i = last;
+    if (last > 0) {
+        const Queue& before = lanes_[lane].episodes_before;
+        const std::int64_t wanted = before[1] + k - (first.count > 0 ? 1 : 0);
+        const auto after =
+            std::upper_bound(before.begin() + 1, before.begin() + static_cast<std::ptrdiff_t>(last) + 1, wanted);
+        i = static_cast<std::size_t>(after - before.begin()) - 1;
+    }
+    const Range found = range(lane, i);
+    return {found.first, found.count};
+}
+
+}  // namespace relive

@@ -1,0 +1,427 @@
+// Which steps are drawn, where that does not only depend on which are held: by priority (proportional or by rank), or
+// because a step may be drawn so many times only.
+//
+// Every held step has a value: its mass (Schaul et al. 2016, arXiv 1511.05952, eq. 1), its raw priority for draws by
+// rank, 1 where all are alike. For every rule that draws ask for there is an index over the steps that it names now; the
+// value of another step waits here until it becomes one. Indices are brought up to date at the end of each call.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "choice.hpp"
+#include "draw.hpp"
+#include "episodes.hpp"
+#include "observer.hpp"
+#include "ranked.hpp"
+#include "sum_tree.hpp"
+#include "timeline.hpp"
+
+namespace relive {
+
+class Priorities final : public Observer {
+  public:
+    enum class Kind { alike, proportional, ranked };
+    struct Options {
+        Kind kind = Kind::proportional;
+        double alpha = 1.0;
+        double eps = 0.0;
+        double initial = std::numeric_limits<double>::quiet_NaN();  // priority of a new step; NaN: the largest
+        bool max_ever = false;                                      // the largest ever given, else the largest held
+        bool over_buffer = false;     // weights are scaled by the largest of the buffer, else of the batch
+        std::uint32_t most_uses = 0;  // how often a step may be drawn; 0: without end
+    };
+    static constexpr std::size_t most_indices = 4;
+
+    Priorities(Timeline& timeline, Episodes& episodes, const Options& options)
+        : timeline_(timeline),
+          episodes_(episodes),
+          options_(options),
+          slots_(timeline.layout().rows * timeline.layout().lanes) {
+        values_ = zero_pages<double>(slots_);
+        if (options_.most_uses > 0) uses_ = zero_pages<std::uint32_t>(slots_);
+        if (options_.kind == Kind::ranked) ranks_.emplace(options_.alpha, slots_);
+        largest_given_ = 0.0;
+        indices_.emplace_back(StartRule{}, slots_, options_);
+        renewed();
+        settled();
+        timeline_.attach(this);
+    }
+    ~Priorities() override { timeline_.detach(this); }
+    Priorities(const Priorities&) = delete;
+    Priorities& operator=(const Priorities&) = delete;
+
+    const Options& options() const noexcept { return options_; }
+    double largest_given() const noexcept { return largest_given_; }
+
+    // Steps of a rule by their values, and their importance weights where `weights` is given.
+    Choice draw(const StartRule& rule, double beta, BitGenerator& bits, std::size_t size, std::vector<Drawn>& out,
+                float* weights) {
+        Index& index = index_of(rule);
+        if (index.count == 0) return Choice::none_eligible;
+        if (options_.most_uses > 0 && static_cast<std::int64_t>(size) > index.left) return Choice::too_few_left;
+        out.resize(size);
+        drawn_.resize(size);
+        chances_.resize(size);
+        if (options_.most_uses > 0) {
+            draw_sparingly(index, bits, size);
+        } else {
+            draw_many(index, bits, size);
+        }
+        for (std::size_t i = 0; i < size; ++i) out[i] = step_of(drawn_[i]);
+        if (weights) weigh(index, beta, size, weights);
+        return Choice::drawn;
+    }
+
+    // How many steps a rule names that may still be drawn, and how many draws are left where that is bounded.
+    std::int64_t count(const StartRule& rule) { return index_of(rule).count; }
+
+    // New priorities for held steps; of equal ones the last counts.
+    void set(const std::vector<Drawn>& steps, const std::vector<double>& priorities) {
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            const double value = value_of(priorities[i]);
+            largest_given_ = std::max(largest_given_, value);
+            values_[slot_of(steps[i])] = value;
+        }
+        for (Index& index : indices_) {
+            for (const Drawn& step : steps) {
+                if (index.has[slot_of(step)]) index.pending.push_back(slot_of(step));
+            }
+            flush(index);
+        }
+    }
+
+    double value(const Drawn& step) const noexcept { return values_[slot_of(step)]; }
+    std::uint32_t uses(const Drawn& step) const noexcept { return uses_ ? uses_[slot_of(step)] : 0; }
+
+    // Values and uses as another object had them, for held steps.
+    void restore(const std::vector<Drawn>& steps, const double* values, const std::uint32_t* uses,
+                 double largest_given) {
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            values_[slot_of(steps[i])] = values[i];
+            if (uses_) uses_[slot_of(steps[i])] = uses[i];
+        }
+        largest_given_ = largest_given;
+        for (Index& index : indices_) refill(index);
+    }
+
+    // Observer ----------------------------------------------------------------------------------------------------
+
+    void appended(std::size_t lane, std::int64_t number) override {
+        new_.push_back({lane, timeline_.row_of(number), number});
+    }
+    void cut(std::size_t lane) override {
+        const Lane& l = timeline_.lanes()[lane];
+        if (l.count > 0) ended_.push_back({lane, timeline_.row_of(l.head - 1), l.head - 1});
+    }
+    void emptied(std::size_t lane, std::int64_t) override {
+        const std::size_t rows = timeline_.layout().rows;
+        std::erase_if(new_, [&](const Drawn& step) { return step.lane == lane; });
+        for (std::size_t slot = lane * rows; slot < (lane + 1) * rows; ++slot) {
+            if (indices_.front().has[slot]) forget(slot);
+        }
+    }
+    void renewed() override {
+        const Layout& layout = timeline_.layout();
+        Index& held = indices_.front();
+        for (std::size_t lane = 0; lane < layout.lanes; ++lane) {
+            for (std::size_t row = 0; row < layout.rows; ++row) {
+                const Drawn step = step_of(lane * layout.rows + row);
+                const bool is_held = timeline_.holds(lane, step.number);
+                if (is_held && !held.has[slot_of(step)]) new_.push_back(step);
+                if (!is_held && held.has[slot_of(step)]) forget(slot_of(step));
+            }
+        }
+        refill_ = true;
+    }
+
+    void settled() override {
+        if (!new_.empty()) give_initial_values();
+        if (refill_) {
+            for (Index& index : indices_) refill(index);
+        } else {
+            for (Index& index : indices_) {
+                for (const Drawn& step : new_) came(index, step);
+                for (const Drawn& step : ended_) visit_finished(index, step);
+                flush(index);
+            }
+        }
+        refill_ = false;
+        new_.clear();
+        ended_.clear();
+    }
+
+  private:
+    struct Index {
+        Index(const StartRule& r, std::size_t slots, const Options& options)
+            : rule(r), has(zero_pages<std::uint8_t>(slots)) {
+            if (options.kind == Kind::ranked) {
+                ranked.emplace(slots);
+            } else {
+                sums.emplace(slots, true, options.over_buffer);
+            }
+        }
+        StartRule rule;
+        ZeroPages<std::uint8_t> has;  // the steps that can be drawn
+        std::int64_t count = 0;       // of them
+        std::int64_t left = 0;        // the draws that are left of them
+        std::optional<SumTree> sums;
+        std::optional<Ranked> ranked;
+        std::vector<std::size_t> pending;  // slots whose value in `sums` or `ranked` is to be set
+    };
+
+    std::size_t slot_of(const Drawn& step) const noexcept { return step.lane * timeline_.layout().rows + step.row; }
+    Drawn step_of(std::size_t slot) const noexcept {
+        const std::size_t rows = timeline_.layout().rows;
+        const std::size_t lane = slot / rows;
+        const std::size_t row = slot % rows;
+        const Lane& l = timeline_.lanes()[lane];
+        const std::size_t back = l.row > row ? l.row - row : l.row + rows - row;
+        return {lane, row, l.head - static_cast<std::int64_t>(back)};
+    }
+
+    double value_of(double priority) const noexcept {
+        return options_.kind == Kind::proportional ? std::pow(priority + options_.eps, options_.alpha) : priority;
+    }
+
+    void forget(std::size_t slot) {
+        for (Index& index : indices_) take_out(index, slot);
+        values_[slot] = 0.0;
+        if (uses_) uses_[slot] = 0;
+    }
+
+    // All new steps of one call get the same, and the maximum is that of the steps that are still held.
+    void give_initial_values() {
+        bool largest_is_gone = false;
+        const double largest = options_.kind == Kind::alike ? 1.0 : largest_held();
+        for (const Drawn& step : new_) {
+            const std::size_t slot = slot_of(step);
+            if (!indices_.front().has[slot]) continue;
+            largest_is_gone = largest_is_gone || values_[slot] >= largest;
+            forget(slot);
+        }
+        double value = 1.0;
+        if (options_.kind != Kind::alike) {
+            if (std::isnan(options_.initial)) {
+                if (largest_is_gone) flush(indices_.front());
+                value = options_.max_ever ? largest_given_ : largest_held();
+                if (value == 0.0) value = value_of(1.0);
+            } else {
+                value = value_of(options_.initial);
+            }
+            largest_given_ = std::max(largest_given_, value);
+        }
+        for (const Drawn& step : new_) values_[slot_of(step)] = value;
+    }
+
+    double largest_held() const noexcept {
+        const Index& held = indices_.front();
+        return held.ranked ? held.ranked->max_priority() : held.sums->max();
+    }
+
+    // Puts in what a new step makes drawable: itself, the start of a window that it completes, its whole episode.
+    void came(Index& index, const Drawn& step) {
+        consider(index, step);
+        if (index.rule.length > 1 && !index.rule.padded)
+            consider_number(index, step.lane, step.number - index.rule.length + 1);
+        if (timeline_.is_end(step.lane, step.row)) visit_finished(index, step);
+    }
+    void visit_finished(Index& index, const Drawn& last) {
+        if (!index.rule.finished_only) return;
+        const Starts& starts = episodes_.starts(index.rule);
+        const std::size_t episode = episodes_.find(last.lane, last.number);
+        starts.visit(last.lane, episodes_.begins(last.lane)[episode], last.number + 1,
+                     [&](std::int64_t number) { consider_number(index, last.lane, number); });
+    }
+    void consider_number(Index& index, std::size_t lane, std::int64_t number) {
+        if (timeline_.holds(lane, number)) consider(index, {lane, timeline_.row_of(number), number});
+    }
+    void consider(Index& index, const Drawn& step) {
+        const std::size_t slot = slot_of(step);
+        if (index.has[slot] || !is_eligible(index, step)) return;
+        index.has[slot] = 1;
+        ++index.count;
+        index.left += draws_left(slot);
+        index.pending.push_back(slot);
+    }
+    void take_out(Index& index, std::size_t slot) {
+        if (!index.has[slot]) return;
+        index.has[slot] = 0;
+        --index.count;
+        index.left -= draws_left(slot);
+        index.pending.push_back(slot);
+    }
+    bool is_eligible(const Index& index, const Drawn& step) const {
+        if (!timeline_.holds(step.lane, step.number) || (uses_ && draws_left(slot_of(step)) == 0)) return false;
+        return index.rule.is_all() || episodes_.starts(index.rule).is_start(step.lane, step.number);
+    }
+    std::int64_t draws_left(std::size_t slot) const noexcept {
+        return uses_ ? static_cast<std::int64_t>(options_.most_uses) - static_cast<std::int64_t>(uses_[slot]) : 0;
+    }
+
+    // Brings the tree or the ranking in step with `has` and the values.
+    void flush(Index& index) {
+        if (index.pending.empty()) return;
+        if (index.ranked) {
+            for (const std::size_t slot : index.pending) {
+                const bool was = index.ranked->contains(slot);
+                if (was && (!index.has[slot] || index.ranked->number(slot) != step_of(slot).number))
+                    index.ranked->erase(slot);
+                if (!index.has[slot]) continue;
+                if (index.ranked->contains(slot)) {
+                    index.ranked->update(slot, values_[slot]);
+                } else {
+                    index.ranked->insert(slot, values_[slot], step_of(slot).number);
+                }
+            }
+        } else {
+            masses_.resize(index.pending.size());
+            for (std::size_t i = 0; i < masses_.size(); ++i) {
+                masses_[i] = index.has[index.pending[i]] ? values_[index.pending[i]] : 0.0;
+            }
+            index.sums->set_many(index.pending.data(), masses_.data(), masses_.size());
+        }
+        index.pending.clear();
+    }
+
+    void refill(Index& index) {
+        index.pending.clear();
+        index.count = 0;
+        index.left = 0;
+        if (index.ranked) index.ranked->clear();
+        for (std::size_t slot = 0; slot < slots_; ++slot) {
+            const Drawn step = step_of(slot);
+            const bool in = is_eligible(index, step);
+            if (index.has[slot] != in) index.has[slot] = in;
+            if (!in) continue;
+            ++index.count;
+            index.left += draws_left(slot);
+            if (index.ranked) index.ranked->insert(slot, values_[slot], step.number);
+        }
+        if (index.sums) {
+            index.sums->set_range(0, slots_, [&](std::size_t slot) { return index.has[slot] ? values_[slot] : 0.0; });
+        }
+    }
+
+    // The index of a rule, made at its first use. The first one, of all steps, stays.
+    Index& index_of(const StartRule& rule) {
+        const StartRule wanted = rule.is_all() ? StartRule{} : rule;
+        if (!wanted.is_all()) episodes_.starts(wanted);  // keeps its books from being forgotten
+        for (auto it = indices_.begin(); it != indices_.end(); ++it) {
+            if (!(it->rule == wanted)) continue;
+            if (it != indices_.begin()) indices_.splice(std::next(indices_.begin()), indices_, it);
+            return *it;
+        }
+        const auto made = indices_.emplace(std::next(indices_.begin()), wanted, slots_, options_);
+        refill(*made);
+        if (indices_.size() > most_indices) indices_.pop_back();
+        return *made;
+    }
+
+    static double uniform(BitGenerator& bits) noexcept { return bits.next_double(bits.state); }
+
+    // One draw from each of `size` equal parts of the whole.
+    void draw_many(Index& index, BitGenerator& bits, std::size_t size) {
+        points_.resize(size);
+        for (std::size_t i = 0; i < size; ++i)
+            points_[i] = (static_cast<double>(i) + uniform(bits)) / static_cast<double>(size);
+        if (index.ranked) {
+            const auto n = static_cast<std::size_t>(index.count);
+            ranks_->draw_many(points_.data(), size, n, drawn_.data());
+            for (std::size_t i = 0; i < size; ++i) chances_[i] = ranks_->probability(drawn_[i], n);
+            const std::vector<std::size_t> at(drawn_);
+            index.ranked->at_ranks(at.data(), size, drawn_.data());
+            return;
+        }
+        const double total = index.sums->total();
+        if (!(total > 0.0)) {
+            for (std::size_t i = 0; i < size; ++i) drawn_[i] = nth(index, points_[i]);
+            std::fill(chances_.begin(), chances_.end(), 1.0 / static_cast<double>(index.count));
+            return;
+        }
+        for (double& point : points_) point *= total;
+        index.sums->find_many(points_.data(), size, drawn_.data());
+        for (std::size_t i = 0; i < size; ++i) chances_[i] = index.sums->leaf(drawn_[i]) / total;
+    }
+
+    // One after the other, since each may use up a step.
+    void draw_sparingly(Index& index, BitGenerator& bits, std::size_t size) {
+        for (std::size_t i = 0; i < size; ++i) {
+            const double point = uniform(bits);
+            std::size_t slot = 0;
+            if (index.ranked) {
+                const auto n = static_cast<std::size_t>(index.count);
+                const std::size_t rank = ranks_->draw(point, n);
+                chances_[i] = ranks_->probability(rank, n);
+                slot = index.ranked->at_rank(rank);
+            } else if (const double total = index.sums->total(); total > 0.0) {
+                slot = index.sums->find(point * total);
+                chances_[i] = index.sums->leaf(slot) / total;
+            } else {
+                slot = nth(index, point);
+                chances_[i] = 1.0 / static_cast<double>(index.count);
+            }
+            drawn_[i] = slot;
+            for (Index& other : indices_) {
+                if (other.has[slot]) --other.left;
+            }
+            ++uses_[slot];
+            if (draws_left(slot) > 0) continue;
+            for (Index& other : indices_) {
+                take_out(other, slot);
+                flush(other);
+            }
+        }
+    }
+
+    // All masses are 0: every step alike.
+    std::size_t nth(const Index& index, double point) const noexcept {
+        auto k = std::min(static_cast<std::int64_t>(point * static_cast<double>(index.count)), index.count - 1);
+        std::size_t slot = 0;
+        for (;; ++slot) {
+            if (index.has[slot] && k-- == 0) return slot;
+        }
+    }
+
+    // (N * P)^-beta, scaled so that the largest is 1: N cancels.
+    void weigh(Index& index, double beta, std::size_t size, float* weights) {
+        double smallest = chances_.empty() ? 1.0 : *std::min_element(chances_.begin(), chances_.end());
+        if (options_.over_buffer && index.count > 0) {
+            if (index.ranked) {
+                smallest = ranks_->probability(static_cast<std::size_t>(index.count) - 1,
+                                               static_cast<std::size_t>(index.count));
+            } else if (index.sums->total() > 0.0) {
+                smallest = index.sums->min_positive() / index.sums->total();
+            }
+        }
+        for (std::size_t i = 0; i < size; ++i) weights[i] = static_cast<float>(std::pow(chances_[i] / smallest, -beta));
+    }
+
+    Timeline& timeline_;
+    Episodes& episodes_;
+    Options options_;
+    std::size_t slots_;
+    ZeroPages<double> values_;
+    ZeroPages<std::uint32_t> uses_;
+    double largest_given_ = 0.0;
+    std::list<Index> indices_;
+    mutable std::optional<RankDistribution> ranks_;
+    bool refill_ = false;
+    std::vector<Drawn> new_;
+    std::vector<Drawn> ended_;
+    // Scratch.
+    std::vector<std::size_t> drawn_;
+    std::vector<double> chances_;
+    std::vector<double> points_;
+    std::vector<double> masses_;
+};
+
+}  // namespace relive

@@ -1,0 +1,445 @@
+"""Draws beyond uniform transitions: the Python face of native/draws.hpp.
+
+A sampler says which steps, a view what is made of them. The core chooses and gathers under one lock. What needs a
+caller's function (rewards of hindsight goals, a normalising environment) is computed here, on the batch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from relive import _native
+from relive.errors import EmptyBufferError, NothingEligibleError, PriorityError, StaleHandleError
+from relive.randomness import Stream
+from relive.samplers import Prioritized, RankPrioritized, Uniform
+from relive.tensors import from_capsule
+from relive.timeline import Timeline
+from relive.views.hindsight import STRATEGIES, Hindsight, Infos, one_per_step
+
+Array = NDArray[Any]
+Sampler = Uniform | Prioritized | RankPrioritized
+By = Literal["sampler", "starts", "episodes", "rest"]
+
+_ALIKE, _PROPORTIONAL, _RANKED = 0, 1, 2
+_BY: dict[By, int] = {"sampler": 0, "starts": 1, "episodes": 2, "rest": 3}
+_SUCCESSOR, _EXTRA, _REWARD, _DONE = 2, 3, 4, 5
+
+
+@dataclass
+class Drawn:
+    """The fields of one draw, ``(batch, ...)``, or of sequences ``(batch, time, ...)``.
+
+    Attributes:
+        base: observation leaves, action leaves, successor leaves, dones, rewards.
+        handles: ``(batch,)`` of the drawn steps.
+        discounts: of n-step returns.
+        extras: declared fields by name.
+        weights: ``(batch, 1)`` importance weights.
+        relabelled: ``(batch,)``: which rows have a hindsight goal.
+        mask: of sequences, which steps are real.
+        is_first: of sequences, which steps begin an episode.
+    """
+
+    base: list[torch.Tensor]
+    handles: NDArray[np.int64]
+    discounts: torch.Tensor | None = None
+    extras: dict[str, torch.Tensor] | None = None
+    weights: torch.Tensor | None = None
+    relabelled: NDArray[np.bool_] | None = None
+    mask: torch.Tensor | None = None
+    is_first: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class SequenceRule:
+    """Which sequences, see `ReplayBuffer.sample_sequences`."""
+
+    length: int
+    stride: int = 1
+    pad: Literal["end", "none"] = "end"
+    cross_episodes: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("length", "stride"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
+        if self.pad not in ("end", "none"):
+            raise ValueError(f"pad is {self.pad!r}, expected 'end' or 'none'")
+
+
+class Draws:
+    """What a buffer's options make of its timeline.
+
+    Args:
+        timeline: the steps.
+        sampler: which of them.
+        n_steps: of n-step returns.
+        gamma: their discount.
+        hindsight: other goals, or None.
+        max_times_sampled: how often a step may be drawn, or None.
+        reads_dones: whether draws may ask where episodes end.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        sampler: Sampler,
+        n_steps: int,
+        gamma: float,
+        hindsight: Hindsight | None,
+        max_times_sampled: int | None,
+    ) -> None:
+        self.timeline = timeline
+        self.sampler = sampler
+        self.n_steps = n_steps
+        self.gamma = gamma
+        self.hindsight = hindsight
+        self.max_times_sampled = max_times_sampled
+        self._names = _field_names(timeline)
+        self._core = _native.Draws(timeline.core)
+        self._views: dict[Any, _native.View] = {}
+        if isinstance(sampler, Prioritized):
+            initial = np.nan if sampler.initial == "max" else float(sampler.initial)
+            ever, over_buffer = sampler.max_over == "ever", sampler.weights_over == "buffer"
+            self._prioritize(_PROPORTIONAL, sampler.alpha, sampler.eps, initial, ever, over_buffer)
+        elif isinstance(sampler, RankPrioritized):
+            self._prioritize(_RANKED, sampler.alpha, 0.0, np.nan, False, sampler.weights_over == "buffer")
+        elif max_times_sampled is not None:
+            self._prioritize(_ALIKE, 1.0, 0.0, np.nan, False, False)
+        elif not sampler.replacement:
+            self._core.without_replacement()
+
+    def _prioritize(
+        self, kind: int, alpha: float, eps: float, initial: float, max_ever: bool, over_buffer: bool
+    ) -> None:
+        self._core.prioritize(kind, alpha, eps, initial, max_ever, over_buffer, self.max_times_sampled or 0)
+
+    # Drawing -------------------------------------------------------------------------------------------------------
+
+    def draw(
+        self,
+        batch_size: Any,
+        stream: Stream,
+        env: Any = None,
+        sequence: SequenceRule | None = None,
+        by: By = "sampler",
+    ) -> Drawn:
+        """One batch.
+
+        Args:
+            batch_size: how many rows.
+            stream: where random draws come from.
+            env: normalises rewards (`with_rewards`), see `ReplayBuffer.sample`.
+            sequence: sequences in place of transitions.
+            by: "sampler"; "starts" makes all steps alike whatever the sampler is; "episodes" all episodes; "rest" draws
+                what is left of an epoch, and nothing of the next.
+
+        Raises:
+            EmptyBufferError: nothing may be drawn, or less than asked for.
+        """
+        windows = self._windows(env)
+        view = self._view(sequence, windows)
+        beta = self.sampler.beta_now() if isinstance(self.sampler, Prioritized | RankPrioritized) else 0.0
+        reason, fields = self._core.draw(batch_size, stream.native, view, beta, _BY[by], from_capsule)
+        if fields is None:
+            raise self._refusal(reason, batch_size, sequence)
+        weighs = by == "sampler" and isinstance(self.sampler, Prioritized | RankPrioritized)
+        drawn, lengths, of_windows = self._sort(list(fields), sequence, windows, weighs, self.hindsight is not None)
+        if windows:
+            self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
+        return drawn
+
+    def at(self, handles: NDArray[np.int64], env: Any = None) -> Drawn:
+        """The view of given steps, with the goals that were recorded.
+
+        Raises:
+            StaleHandleError: a step is not held any more.
+        """
+        windows = [(_REWARD, 0)] if env is not None and self.n_steps > 1 else []
+        fields = self._core.at(handles, self._view(None, windows), from_capsule)
+        if fields is None:
+            raise self._stale(handles)
+        drawn, lengths, of_windows = self._sort(list(fields), None, windows, False, False)
+        if windows:
+            self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
+        return drawn
+
+    def count(self, sequence: SequenceRule | None = None) -> int:
+        """How many steps may be drawn."""
+        return self._core.count(self._rule(sequence))
+
+    # Priorities ----------------------------------------------------------------------------------------------------
+
+    def set_priorities(self, handles: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
+        """New priorities; returns how many were stale.
+
+        Raises:
+            PriorityError: one is negative or not finite; nothing was changed.
+        """
+        dropped = self._core.set_priorities(handles, priorities)
+        if dropped < 0:
+            row = -1 - dropped
+            raise PriorityError(
+                f"priorities has {priorities[row]} at row {row}, expected finite numbers from 0 on; nothing was "
+                "changed. For errors with a sign use td_errors=."
+            )
+        if isinstance(self.sampler, Prioritized | RankPrioritized):
+            self.sampler.dropped += dropped
+        return dropped
+
+    def priorities(self, handles: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Masses of held steps, ``(n,)``; with ranks their priorities.
+
+        Raises:
+            StaleHandleError: a step is not held any more.
+        """
+        found = self._core.values(handles)
+        if found is None:
+            raise self._stale(handles)
+        return found[0]
+
+    def clear(self) -> None:
+        """Forgets running epochs; the timeline itself says what else is gone."""
+        self._core.clear_epochs()
+
+    def pieces(self) -> tuple[NDArray[np.int64], ...]:
+        """Held pieces of episodes: lane, number of the first held step, steps, begins there, has ended."""
+        return tuple(self._core.pieces())
+
+    # Copies --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _keeps_values(self) -> bool:
+        return self.max_times_sampled is not None or isinstance(self.sampler, Prioritized | RankPrioritized)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name not in ("_core", "_views", "_names")}
+        state["epochs"] = self._core.epochs()
+        if self._keeps_values:
+            handles = self.timeline.core.all_handles()
+            state["values"] = (handles, *(self._core.values(handles) or ()), self._core.largest_given())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        names = ("timeline", "sampler", "n_steps", "gamma", "hindsight", "max_times_sampled")
+        self.__init__(*(state[name] for name in names))  # type: ignore[misc]
+        self._core.restore_epochs(state["epochs"])
+        if "values" in state:
+            self._core.restore_values(*state["values"])
+
+    # Inside --------------------------------------------------------------------------------------------------------
+
+    def _rule(self, sequence: SequenceRule | None) -> _native.StartRule:
+        finished_only = self.hindsight is not None and not self.hindsight.running
+        if sequence is None:
+            return _native.StartRule(finished_only=finished_only)
+        padded, crossing = sequence.pad == "end", sequence.cross_episodes
+        return _native.StartRule(sequence.length, sequence.stride, padded, crossing, finished_only)
+
+    def _view(self, sequence: SequenceRule | None, windows: Sequence[tuple[int, int]]) -> _native.View:
+        key = (sequence, tuple(windows))
+        view = self._views.get(key)
+        if view is None:
+            goals = None
+            if self.hindsight is not None:
+                achieved, desired = self._goal_leaves()
+                goals = (STRATEGIES.index(self.hindsight.strategy), self.hindsight.n_sampled_goal, achieved, desired)
+            time = 0 if sequence is None else sequence.length
+            view = _native.View(self.n_steps, self.gamma, time, self._rule(sequence), goals, list(windows))
+            if len(self._views) > 64:  # lengths that change from call to call
+                self._views.clear()
+            self._views[key] = view
+        return view
+
+    def _goal_leaves(self) -> tuple[int, int]:
+        assert self.hindsight is not None
+        paths = [leaf.path for leaf in self.timeline.observation.leaves]
+        achieved, desired = (paths.index(f"observation/{key}") for key in self.hindsight.goal_keys)
+        return achieved, desired
+
+    def _windows(self, env: Any) -> list[tuple[int, int]]:
+        """The parts of every step of a window that are computed with here."""
+        if self.hindsight is None:
+            return [(_REWARD, 0)] if env is not None and self.n_steps > 1 else []
+        achieved, _ = self._goal_leaves()
+        windows = [(_REWARD, 0), (_SUCCESSOR, achieved)]
+        windows += [(_EXTRA, self._names.index(name)) for name in self.hindsight.copy_info]
+        if self.hindsight.compute_terminated is not None and self.n_steps > 1:
+            leaves = range(len(self.timeline.observation.leaves))
+            windows += [(_SUCCESSOR, leaf) for leaf in leaves if leaf != achieved]
+        return windows
+
+    def _sort(
+        self,
+        fields: list[torch.Tensor],
+        sequence: SequenceRule | None,
+        windows: Sequence[tuple[int, int]],
+        weighs: bool,
+        relabels: bool,
+    ) -> tuple[Drawn, Array, list[Array]]:
+        """Gives the fields their names, in the order in which ``ViewFields`` lists them."""
+        rest = iter(fields)
+        leaves = 2 * len(self.timeline.observation.leaves) + len(self.timeline.action.leaves)
+        base = [next(rest) for _ in range(leaves + 2)]
+        discounts = next(rest) if self.n_steps > 1 else None
+        extras = {name: next(rest) for name in self._names}
+        lengths = next(rest).numpy() if windows else np.empty(0, np.int64)
+        of_windows = [next(rest).numpy() for _ in windows]
+        mask, is_first = (next(rest), next(rest)) if sequence is not None else (None, None)
+        handles = next(rest).numpy()
+        weights = next(rest) if weighs else None
+        relabelled = next(rest).numpy() if relabels else None
+        drawn = Drawn(base, handles, discounts, extras, weights, relabelled, mask, is_first)
+        return drawn, lengths, of_windows
+
+    def _compute(self, drawn: Drawn, lengths: Array, windows: dict[tuple[int, int], Array], env: Any) -> None:
+        """Rewards of hindsight goals and of normalised windows, into the batch."""
+        leading = lengths.shape  # (batch,) or (batch, time); from here on rows of steps
+        flat = {key: array.reshape(-1, *array.shape[len(leading) :]) for key, array in windows.items()}
+        lengths = lengths.reshape(-1)
+        rewards = flat[_REWARD, 0]
+        changed = np.zeros(len(lengths), bool)
+        if self.hindsight is not None and drawn.relabelled is not None:
+            changed = np.repeat(drawn.relabelled, len(lengths) // max(len(drawn.relabelled), 1)) & (lengths > 0)
+            if changed.any():
+                lengths = self._relabel(drawn, np.flatnonzero(changed), lengths, flat)
+        if env is not None and self.n_steps > 1:
+            rewards = np.asarray(env.normalize_reward(rewards)).astype(np.float32)
+            changed = lengths > 0
+        if changed.any():
+            out = drawn.base[-1].numpy().reshape(-1, drawn.base[-1].shape[-1])
+            out[changed] = self._discounted(rewards[changed], lengths[changed])
+
+    def _discounted(self, rewards: Array, lengths: Array) -> Array:
+        """Sums of ``(rows, n_steps, width)`` over the steps of each window, in float64."""
+        sums = np.zeros((len(rewards), rewards.shape[-1]), np.float64)
+        for i in range(self.n_steps):
+            sums += np.where((i < lengths)[:, None], self.gamma**i * rewards[:, i].astype(np.float64), 0.0)
+        return sums.astype(np.float32)
+
+    def _relabel(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> Array:
+        """Rewards, and where there is a rule for them ends, under the new goals; returns the windows' new lengths."""
+        assert self.hindsight is not None
+        achieved_leaf, desired_leaf = self._goal_leaves()
+        inside = np.arange(self.n_steps) < lengths[rows][:, None]
+        desired_all = drawn.base[desired_leaf].numpy()
+        goal_shape = self.timeline.observation.leaves[desired_leaf].shape
+        achieved = windows[_SUCCESSOR, achieved_leaf][rows][inside]
+        desired = np.repeat(desired_all.reshape(-1, *goal_shape)[rows], lengths[rows], axis=0)
+        columns = {name: windows[_EXTRA, self._names.index(name)][rows][inside] for name in self.hindsight.copy_info}
+        info = Infos(columns, len(achieved))
+        computed = one_per_step(self.hindsight.compute_reward(achieved, desired, info), "compute_reward", len(achieved))
+        rewards = windows[_REWARD, 0][rows]
+        rewards[inside] = computed[:, None]
+        windows[_REWARD, 0][rows] = rewards
+        if self.hindsight.compute_terminated is None:
+            return lengths
+        reached = np.zeros(inside.shape, bool)
+        flags = self.hindsight.compute_terminated(achieved, desired, info)
+        reached[inside] = one_per_step(flags, "compute_terminated", len(achieved)).astype(bool)
+        ends_at = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, lengths[rows])
+        is_cut = ends_at < lengths[rows]
+        drawn.base[-2].numpy().reshape(-1)[rows] = reached.any(axis=1)
+        if is_cut.any():
+            self._cut(drawn, rows[is_cut], ends_at[is_cut], windows)
+        lengths = lengths.copy()
+        lengths[rows] = ends_at
+        return lengths
+
+    def _cut(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> None:
+        """Ends the windows of these rows earlier: other successors and discounts."""
+        leaves = self.timeline.observation.leaves
+        first = len(leaves) + len(self.timeline.action.leaves)
+        _, desired_leaf = self._goal_leaves()
+        for index, leaf in enumerate(leaves):
+            if index != desired_leaf:
+                successor = drawn.base[first + index].numpy().reshape(-1, *leaf.shape)
+                successor[rows] = windows[_SUCCESSOR, index][rows, lengths - 1]
+        if drawn.discounts is not None:
+            drawn.discounts.numpy().reshape(-1)[rows] = self.gamma ** lengths.astype(np.float64)
+
+    def _stale(self, handles: NDArray[np.int64]) -> StaleHandleError:
+        stale = handles[~self.timeline.core.held_handles(handles)]
+        return StaleHandleError(
+            f"{len(stale)} of {len(handles)} handles name steps that were overwritten or forgotten, the first is "
+            f"{int(stale[0])}; expected held steps (see held_handles)"
+        )
+
+    def _refusal(self, reason: int, batch_size: Any, sequence: SequenceRule | None) -> EmptyBufferError:
+        held = self.timeline.core.held()
+        if reason == 2:
+            count = self._core.count(self._rule(sequence))
+            limit = (
+                "an epoch has"
+                if self.max_times_sampled is None
+                else f"with max_times_sampled={self.max_times_sampled} draws are left of"
+            )
+            return EmptyBufferError(
+                f"batch_size is {batch_size}, but {limit} {count} steps; expected a smaller batch or more steps. "
+                "Nothing was drawn."
+            )
+        if held == 0:
+            return EmptyBufferError(
+                "sample from an empty buffer: it holds 0 transitions, expected 1 or more; add steps first"
+            )
+        if sequence is not None:
+            return NothingEligibleError(
+                f"no sequence of length={sequence.length} can be drawn from the {held} steps held "
+                f"(pad={sequence.pad!r}, stride={sequence.stride}, cross_episodes={sequence.cross_episodes}); "
+                "expected longer episodes, a smaller length, or pad='end'"
+            )
+        if self.hindsight is not None:
+            return NothingEligibleError(
+                f"hindsight needs steps of an episode that has ended, and none of the {held} steps held is of one; add "
+                "to the end of an episode before the first draw (learning_starts larger than the longest episode), or "
+                "use Hindsight(running=True)"
+            )
+        return NothingEligibleError(
+            f"each of the {held} steps held was drawn max_times_sampled={self.max_times_sampled} times; add steps first"
+        )
+
+
+def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> tuple[NDArray[np.float64], Array]:
+    """Priorities out of errors, and which rows have one.
+
+    A row of a sequence gets ``eta * max + (1 - eta) * mean`` of its absolute errors (Kapturowski et al. 2019, R2D2).
+
+    Args:
+        td_errors: ``(n,)``, ``(n, 1)``, or of sequences ``(n, time)`` or ``(n, time, 1)``.
+        mask: of sequences, ``(n, time)``: the steps that count.
+        eta: see above.
+    """
+    errors = np.abs(as_float64(td_errors))
+    if mask is None:
+        if errors.ndim == 1 or (errors.ndim == 2 and errors.shape[1] == 1):
+            return errors.reshape(-1), np.ones(len(errors), bool)
+        counts = np.ones(errors.shape[:2], bool)
+    else:
+        counts = as_float64(mask).astype(bool)
+        counts = counts.reshape(counts.shape[:2])
+    errors = errors.reshape(errors.shape[:2])
+    if counts.shape != errors.shape:
+        raise ValueError(f"mask has shape {counts.shape}, expected that of td_errors {errors.shape}: one per step")
+    has = np.asarray(counts.any(axis=1))
+    largest = np.where(counts, errors, 0.0).max(axis=1, initial=0.0)
+    mean = np.where(counts, errors, 0.0).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
+    priorities: NDArray[np.float64] = eta * largest + (1.0 - eta) * mean
+    return priorities, has
+
+
+def as_float64(values: Any) -> NDArray[np.float64]:
+    """A NumPy array of what may be a tensor on any device."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values, np.float64)
+
+
+def _field_names(timeline: Timeline) -> list[str]:
+    space: Any = timeline.extra.space
+    return list(space.spaces)
