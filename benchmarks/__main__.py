@@ -11,18 +11,22 @@ import torch
 from rich.console import Console
 
 from benchmarks import (
+    hindsight,
     images,
     machine,
     memory,
+    n_step,
+    prioritized,
     replay,
     report,
     rollouts,
+    sequences,
     torchrl_peer,
 )
 from benchmarks.guests import guests
 from benchmarks.measure import Measure
 
-_FILES = (replay, images, rollouts, memory)
+_FILES = (replay, prioritized, n_step, hindsight, sequences, images, rollouts, memory)
 _THREADS = 1
 
 
