@@ -86,16 +86,21 @@ inline Choice draw_by_episode(const Timeline& timeline, const Starts& starts, Bi
 class Epochs {
   public:
     // Fewer than `size` steps at the end of an epoch; `may_begin` false draws no step of a new one.
-    Choice draw(const Timeline& timeline, const Starts& starts, BitGenerator& bits, std::size_t size, bool may_begin,
-                std::vector<Drawn>& out) {
+    // `may(step)` says whether a step that the rule names can still be drawn.
+    template <class May>
+    Choice draw(const Timeline& timeline, const Starts& starts, const May& may, BitGenerator& bits, std::size_t size,
+                bool may_begin, std::vector<Drawn>& out) {
         Epoch& epoch = epoch_of(starts.rule());
         out.clear();
-        take(timeline, starts, epoch, size, out);
+        take(timeline, starts, may, epoch, size, out);
         if (!out.empty() || size == 0 || !may_begin) return Choice::drawn;
-        const auto held = static_cast<std::size_t>(begin(timeline, starts, bits, epoch));
+        const std::size_t held = begin(timeline, starts, may, bits, epoch);
         if (held == 0) return Choice::none_eligible;
-        if (held < size) return Choice::too_few_left;
-        take(timeline, starts, epoch, size, out);
+        if (held < size) {
+            epoch.rest.clear();
+            return Choice::too_few_left;
+        }
+        take(timeline, starts, may, epoch, size, out);
         return Choice::drawn;
     }
 
@@ -118,7 +123,8 @@ class Epochs {
         return epochs_.back();
     }
 
-    static void take(const Timeline& timeline, const Starts& starts, Epoch& epoch, std::size_t size,
+    template <class May>
+    static void take(const Timeline& timeline, const Starts& starts, const May& may, Epoch& epoch, std::size_t size,
                      std::vector<Drawn>& out) {
         const auto lanes = static_cast<std::int64_t>(timeline.lanes().size());
         while (out.size() < size && !epoch.rest.empty()) {
@@ -126,24 +132,29 @@ class Epochs {
             epoch.rest.pop_back();
             const auto lane = static_cast<std::size_t>(handle % lanes);
             const std::int64_t number = handle / lanes;
-            if (timeline.holds(lane, number) && starts.is_start(lane, number))
-                out.push_back({lane, timeline.row_of(number), number});
+            const Drawn step{lane, timeline.row_of(number), number};
+            if (timeline.holds(lane, number) && starts.is_start(lane, number) && may(step)) out.push_back(step);
         }
     }
 
-    static std::int64_t begin(const Timeline& timeline, const Starts& starts, BitGenerator& bits, Epoch& epoch) {
+    template <class May>
+    static std::size_t begin(const Timeline& timeline, const Starts& starts, const May& may, BitGenerator& bits,
+                             Epoch& epoch) {
         const auto lanes = static_cast<std::int64_t>(timeline.lanes().size());
         epoch.rest.clear();
         for (std::int64_t lane = 0; lane < lanes; ++lane) {
             const auto l = static_cast<std::size_t>(lane);
             const std::int64_t count = starts.count(l);
-            for (std::int64_t k = 0; k < count; ++k) epoch.rest.push_back(starts.at(l, k) * lanes + lane);
+            for (std::int64_t k = 0; k < count; ++k) {
+                const std::int64_t number = starts.at(l, k);
+                if (may(Drawn{l, timeline.row_of(number), number})) epoch.rest.push_back(number * lanes + lane);
+            }
         }
         for (std::size_t i = epoch.rest.size(); i > 1; --i) {
             const auto j = static_cast<std::size_t>(detail::draw_one(bits, static_cast<std::int64_t>(i)));
             std::swap(epoch.rest[i - 1], epoch.rest[j]);
         }
-        return static_cast<std::int64_t>(epoch.rest.size());
+        return epoch.rest.size();
     }
 
     std::list<Epoch> epochs_;

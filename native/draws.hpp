@@ -133,7 +133,7 @@ class Draws {
         const Py_ssize_t size = PyNumber_AsSsize_t(batch_size.ptr(), PyExc_OverflowError);
         if (size == -1 && PyErr_Occurred()) throw nb::python_error();
         if (size < 0) throw std::invalid_argument("batch_size is " + std::to_string(size) + ", expected 0 or more");
-        const bool by_value = priorities_ && by == 0;
+        const bool by_value = priorities_ && !once_ && by == 0;
         const bool weighs = by_value && priorities_->options().kind != Priorities::Kind::alike;
         const Stream::Locked locked_stream(stream);
         BitGenerator& bits = locked_stream.bits();
@@ -143,7 +143,13 @@ class Draws {
             const bool epoch = once_ && (by == 0 || by == 3);
             if (!epoch && by != 2 && view.rule.is_all()) return draw_held(bits, static_cast<std::size_t>(size));
             const Starts& starts = episodes_->starts(view.rule);
-            if (epoch) return epochs_.draw(timeline_, starts, bits, static_cast<std::size_t>(size), by == 0, drawn_);
+            if (epoch) {
+                const auto may = [&](const Drawn& step) { return !priorities_ || priorities_->may_draw(step); };
+                const Choice chosen =
+                    epochs_.draw(timeline_, starts, may, bits, static_cast<std::size_t>(size), by == 0, drawn_);
+                for (std::size_t i = 0; priorities_ && i < drawn_.size(); ++i) priorities_->used(drawn_[i]);
+                return chosen;
+            }
             return by == 2 ? draw_by_episode(timeline_, starts, bits, static_cast<std::size_t>(size), drawn_)
                            : draw_starts(timeline_, starts, bits, static_cast<std::size_t>(size), drawn_);
         });

@@ -47,6 +47,7 @@ class Priorities final : public Observer {
           options_(options),
           slots_(timeline.layout().rows * timeline.layout().lanes) {
         values_ = zero_pages<double>(slots_);
+        known_ = zero_pages<std::uint8_t>(slots_);
         if (options_.most_uses > 0) uses_ = zero_pages<std::uint32_t>(slots_);
         if (options_.kind == Kind::ranked) ranks_.emplace(options_.alpha, slots_);
         largest_given_ = 0.0;
@@ -79,6 +80,12 @@ class Priorities final : public Observer {
         for (std::size_t i = 0; i < size; ++i) out[i] = step_of(drawn_[i]);
         if (weights) weigh(index, beta, size, weights);
         return Choice::drawn;
+    }
+
+    // Whether a step was drawn less often than it may be, and that it was drawn once more.
+    bool may_draw(const Drawn& step) const noexcept { return !uses_ || draws_left(slot_of(step)) > 0; }
+    void used(const Drawn& step) {
+        if (uses_) use(slot_of(step));
     }
 
     // How many steps a rule names that may still be drawn, and how many draws are left where that is bounded.
@@ -126,18 +133,17 @@ class Priorities final : public Observer {
         const std::size_t rows = timeline_.layout().rows;
         std::erase_if(new_, [&](const Drawn& step) { return step.lane == lane; });
         for (std::size_t slot = lane * rows; slot < (lane + 1) * rows; ++slot) {
-            if (indices_.front().has[slot]) forget(slot);
+            if (known_[slot]) forget(slot);
         }
     }
     void renewed() override {
         const Layout& layout = timeline_.layout();
-        Index& held = indices_.front();
         for (std::size_t lane = 0; lane < layout.lanes; ++lane) {
             for (std::size_t row = 0; row < layout.rows; ++row) {
                 const Drawn step = step_of(lane * layout.rows + row);
                 const bool is_held = timeline_.holds(lane, step.number);
-                if (is_held && !held.has[slot_of(step)]) new_.push_back(step);
-                if (!is_held && held.has[slot_of(step)]) forget(slot_of(step));
+                if (is_held && !known_[slot_of(step)]) new_.push_back(step);
+                if (!is_held && known_[slot_of(step)]) forget(slot_of(step));
             }
         }
         refill_ = true;
@@ -195,6 +201,7 @@ class Priorities final : public Observer {
     void forget(std::size_t slot) {
         for (Index& index : indices_) take_out(index, slot);
         values_[slot] = 0.0;
+        known_[slot] = 0;
         if (uses_) uses_[slot] = 0;
     }
 
@@ -204,7 +211,7 @@ class Priorities final : public Observer {
         const double largest = options_.kind == Kind::alike ? 1.0 : largest_held();
         for (const Drawn& step : new_) {
             const std::size_t slot = slot_of(step);
-            if (!indices_.front().has[slot]) continue;
+            if (!known_[slot]) continue;
             largest_is_gone = largest_is_gone || values_[slot] >= largest;
             forget(slot);
         }
@@ -219,7 +226,10 @@ class Priorities final : public Observer {
             }
             largest_given_ = std::max(largest_given_, value);
         }
-        for (const Drawn& step : new_) values_[slot_of(step)] = value;
+        for (const Drawn& step : new_) {
+            values_[slot_of(step)] = value;
+            known_[slot_of(step)] = 1;
+        }
     }
 
     double largest_held() const noexcept {
@@ -370,15 +380,19 @@ class Priorities final : public Observer {
                 chances_[i] = 1.0 / static_cast<double>(index.count);
             }
             drawn_[i] = slot;
-            for (Index& other : indices_) {
-                if (other.has[slot]) --other.left;
-            }
-            ++uses_[slot];
-            if (draws_left(slot) > 0) continue;
-            for (Index& other : indices_) {
-                take_out(other, slot);
-                flush(other);
-            }
+            use(slot);
+        }
+    }
+
+    void use(std::size_t slot) {
+        for (Index& index : indices_) {
+            if (index.has[slot]) --index.left;
+        }
+        ++uses_[slot];
+        if (draws_left(slot) > 0) return;
+        for (Index& index : indices_) {
+            take_out(index, slot);
+            flush(index);
         }
     }
 
@@ -410,6 +424,7 @@ class Priorities final : public Observer {
     Options options_;
     std::size_t slots_;
     ZeroPages<double> values_;
+    ZeroPages<std::uint8_t> known_;  // steps that have a value
     ZeroPages<std::uint32_t> uses_;
     double largest_given_ = 0.0;
     std::list<Index> indices_;

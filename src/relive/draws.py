@@ -112,7 +112,7 @@ class Draws:
             self._prioritize(_RANKED, sampler.alpha, 0.0, np.nan, False, sampler.weights_over == "buffer")
         elif max_times_sampled is not None:
             self._prioritize(_ALIKE, 1.0, 0.0, np.nan, False, False)
-        elif not sampler.replacement:
+        if isinstance(sampler, Uniform) and not sampler.replacement:
             self._core.without_replacement()
 
     def _prioritize(

@@ -19,7 +19,7 @@ from relive.buffers import plain
 from relive.buffers.base import BaseBuffer
 from relive.buffers.usual import NO_USUAL_CALLS, UsualCalls
 from relive.draws import By, Drawn, Draws, Sampler, SequenceRule, as_float64, td_priorities
-from relive.errors import EmptyBufferError
+from relive.errors import EmptyBufferError, WrongSpaceError
 from relive.limits import RateLimiter
 from relive.prefetch import BatchStream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
@@ -349,7 +349,7 @@ class DrawingMethods(BaseBuffer):
     def _sequences_of(self, drawn: Drawn, burn_in: int, states: Sequence[str], env: Any) -> SequenceSamples:
         assert drawn.mask is not None
         assert drawn.is_first is not None
-        samples = self._batch(drawn.base, env, rewards_are_normalised=self.n_steps > 1)
+        samples = self._batch(drawn.base, env, self.n_steps > 1, None if env is None else drawn.mask.numpy())
         attributes = self._attributes(drawn)
         marked = drawn.mask.clone()
         marked[:, burn_in:] = False
@@ -436,10 +436,24 @@ class DrawingMethods(BaseBuffer):
             self._usual = UsualCalls(bound.add, None if detour or self._has_options else bound.sample)
         return self._usual
 
-    def _batch(self, fields: Sequence[torch.Tensor], env: Any, rewards_are_normalised: bool = False) -> Samples:
-        """Fields of the core, normalised and on their device, as the named tuple that the caller gets."""
+    def _batch(
+        self,
+        fields: Sequence[torch.Tensor],
+        env: Any,
+        rewards_are_normalised: bool = False,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> Samples:
+        """Fields of the core, normalised and on their device, as the named tuple that the caller gets.
+
+        Where there is a mask, steps outside it are zero again after normalising.
+        """
         if env is not None:
             arrays = self._normalised(fields, env, rewards_are_normalised)
+            if mask is not None:
+                arrays = tuple(
+                    np.where(mask.reshape(*mask.shape, *[1] * (array.ndim - 2)), array, array.dtype.type(0))
+                    for array in arrays
+                )
             fields = [self.to_torch(array) for array in arrays]
         elif self._overrides_to_torch:
             fields = [self.to_torch(field.numpy()) for field in fields]
@@ -469,22 +483,16 @@ def check_options(
     """Refuses options that have no meaning, alone or together.
 
     Raises:
-        TypeError, ValueError, KeyError: see the message.
+        TypeError, ValueError, WrongSpaceError: see the message.
     """
     if operator.index(n_steps) < 1:
         raise ValueError(f"n_steps is {n_steps}, expected 1 or more")
-    if not np.isfinite(gamma):
-        raise ValueError(f"gamma is {gamma}, expected a finite number")
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma is {gamma}, expected a number from 0 to 1")
     if not isinstance(sampler, Uniform | Prioritized | RankPrioritized):
         raise TypeError(f"sampler is {sampler!r}, expected Uniform(), Prioritized() or RankPrioritized()")
-    if max_times_sampled is not None:
-        if operator.index(max_times_sampled) < 1:
-            raise ValueError(f"max_times_sampled is {max_times_sampled}, expected 1 or more, or None")
-        if isinstance(sampler, Uniform) and not sampler.replacement:
-            raise ValueError(
-                "max_times_sampled came with Uniform(replacement=False), expected one or the other: an epoch already "
-                "draws every step once"
-            )
+    if max_times_sampled is not None and operator.index(max_times_sampled) < 1:
+        raise ValueError(f"max_times_sampled is {max_times_sampled}, expected 1 or more, or None")
     if hindsight is None:
         return
     if not isinstance(hindsight, Hindsight):
@@ -492,10 +500,12 @@ def check_options(
     keys = list(space.spaces) if isinstance(space, spaces.Dict) else []
     for key in hindsight.goal_keys:
         if key not in keys:
-            raise KeyError(f"hindsight needs {key!r} in the observation, expected a Dict space with it; it has {keys}")
+            raise WrongSpaceError(
+                f"hindsight needs {key!r} in the observation, expected a Dict space with it; it has {keys}"
+            )
     achieved, desired = (space[key] for key in hindsight.goal_keys)  # type: ignore[index]
     if achieved.shape != desired.shape or achieved.dtype != desired.dtype:
-        raise ValueError(
+        raise WrongSpaceError(
             f"hindsight's goals differ: {hindsight.goal_keys[0]} is {achieved}, {hindsight.goal_keys[1]} is {desired}; "
             "expected the same shape and dtype"
         )

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from relive.errors import ShapeError
+
 Array = NDArray[Any]
 Strategy = Literal["future", "final", "episode", "random"]
 STRATEGIES: tuple[Strategy, ...] = ("future", "final", "episode", "random")
@@ -47,8 +49,8 @@ class Hindsight:
             raise TypeError(f"compute_reward is {compute_reward!r}, expected a function (achieved, desired, info)")
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}, expected one of {STRATEGIES}")
-        if n_sampled_goal < 0:
-            raise ValueError(f"n_sampled_goal is {n_sampled_goal}, expected 0 or more")
+        if n_sampled_goal < 1:
+            raise ValueError(f"n_sampled_goal is {n_sampled_goal}, expected 1 or more; hindsight=None relabels nothing")
         self.compute_reward = compute_reward
         self.n_sampled_goal = int(n_sampled_goal)
         self.strategy: Strategy = strategy
@@ -93,11 +95,13 @@ def one_per_step(values: Any, name: str, steps: int) -> Array:
     """What a user's function returned for ``steps`` steps, as ``(steps,)``.
 
     Raises:
-        ValueError: it returned another number of values.
+        ShapeError: it returned another number of values.
     """
+    if values is None:
+        raise TypeError(f"{name} returned None for {steps} steps, expected an array ({steps},)")
     array = np.asarray(values)
     if array.shape not in ((steps,), (steps, 1)):
-        raise ValueError(
+        raise ShapeError(
             f"{name} returned shape {array.shape} for {steps} steps, expected ({steps},): it is called once for all of "
             "them, with arrays"
         )
