@@ -195,10 +195,11 @@ class Ranked {
         }
     }
 
-    // Splits a full block; which half takes the item? At the end nothing is split, so appending leaves full blocks.
+    // Splits a full block, and says which half takes the item. An item beyond its last begins a block of its own
+    // instead, so that appending leaves full blocks.
     std::size_t make_room(std::size_t index, const Item& item) noexcept {
         Block& block = *blocks_[index];
-        if (index + 1 == blocks_.size() && block.back() < item) {
+        if (block.back() < item) {
             add_block(index + 1, item);
             return index + 1;
         }

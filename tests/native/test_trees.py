@@ -1,4 +1,4 @@
-"""The native structures behind prioritized draws against their slow twins."""
+"""The native sum tree against its slow twin."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -60,6 +60,11 @@ def both(capacity: int, batches: list[list[tuple[int, float]]]) -> tuple[_native
         if number % 3 == 2:
             for leaf, mass in batch:
                 tree.set(leaf, mass)
+        elif number % 3 == 1:
+            first = min(indices, default=0)
+            masses = masses[: capacity - first]
+            indices = list(range(first, first + len(masses)))
+            tree.set_range(first, np.array(masses, np.float64))
         else:
             set_many(tree, indices, masses)
         twin.set_many(indices, masses)
@@ -74,6 +79,7 @@ def test_with_exact_sums_every_answer_is_the_twins(
     total = twin.total()
     assert leaves(tree).tolist() == twin.masses.tolist() == [tree.leaf(i) for i in range(tree.capacity())]
     assert (tree.total(), tree.max(), tree.min_positive()) == (total, twin.max(), twin.min_positive())
+    assert [tree.sum_before(i) for i in range(tree.capacity() + 1)] == [0.0, *np.cumsum(twin.masses)]
     edges = np.concatenate([[0], np.cumsum(twin.masses[twin.masses > 0])])
     some = edges[:: max(1, len(edges) // 20)]
     queries = np.concatenate(
@@ -82,6 +88,11 @@ def test_with_exact_sums_every_answer_is_the_twins(
     expected = [twin.find(mass) for mass in queries]
     assert find_many(tree, queries).tolist() == expected
     assert [tree.find(mass) for mass in queries] == expected
+    whole = np.unique(np.floor(np.array(shares) * total))
+    whole = whole[whole < total]
+    out, into = np.zeros(len(whole), np.uint64), np.zeros(len(whole))
+    tree.find_many(whole, out, into)
+    assert (into + [tree.sum_before(int(leaf)) for leaf in out] == whole).all()
 
 
 @given(updates(MASSES), st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -103,6 +114,7 @@ def test_with_rounding_no_leaf_without_mass_is_found_and_the_sums_hold(
     # A prefix may be off by the rounding of its sums, and by no more.
     prefix = np.cumsum(twin.masses)
     slack = 1e-12 * total
+    assert np.allclose([tree.sum_before(i) for i in range(tree.capacity())], prefix - twin.masses, rtol=0, atol=slack)
     inside = (queries >= 0) & (queries < total)
     assert (prefix[found][inside] >= queries[inside] - slack).all()
     assert ((prefix - twin.masses)[found][inside] <= queries[inside] + slack).all()
@@ -123,6 +135,12 @@ def test_nothing_is_found_but_leaf_0_where_all_masses_are_0() -> None:
     for capacity in CAPACITIES:
         tree = _native.SumTree(capacity)
         assert find_many(tree, [-1, 0, 1, math.inf]).tolist() == [0, 0, 0, 0]
+
+
+def test_a_mass_that_rounding_lifts_to_a_whole_node_stays_in_it() -> None:
+    # 3 + 2**-51 less 1.5 * 2**-51 is rounded to 3, that is to all that the second node has.
+    tree = tree_of([1.5 * 2**-51, *[0.0] * 7, 3.0, *[0.0] * 7, 10.0])
+    assert tree.find(3 + 2**-51) == 8
 
 
 def test_more_masses_than_descend_together() -> None:

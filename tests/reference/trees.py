@@ -39,3 +39,23 @@ class SumTree:
                 if prefix > mass:
                     break
         return found
+
+
+class Ranked:
+    """Slots with a priority and a number; every question sorts them anew."""
+
+    def __init__(self) -> None:
+        self.keys: dict[int, tuple[float, int]] = {}
+
+    def order(self) -> list[int]:
+        """Largest priority first; of equal ones the larger number, then the larger slot."""
+        return sorted(self.keys, key=lambda slot: (*self.keys[slot], slot), reverse=True)
+
+    def max_priority(self) -> float:
+        return max((priority for priority, _ in self.keys.values()), default=0.0)
+
+
+def rank_probabilities(alpha: float, n: int) -> NDArray[np.float64]:
+    """P(rank i of n) ~ (1 / i) ** alpha, i from 1 (Schaul et al. 2016, section 3.3)."""
+    weights = [(1.0 / i) ** alpha for i in range(1, n + 1)]
+    return np.array(weights) / math.fsum(weights)
