@@ -58,7 +58,7 @@ inline Choice draw_starts(const Timeline& timeline, const Starts& starts, BitGen
     for (const std::int64_t position : positions) {
         const std::size_t lane = detail::lane_at(before, position);
         const std::int64_t number = starts.at(lane, position - before[lane]);
-        out.push_back({lane, timeline.row_of(number), number});
+        out.push_back({lane, timeline.row_held(lane, number), number});
     }
     return Choice::drawn;
 }
@@ -76,7 +76,7 @@ inline Choice draw_by_episode(const Timeline& timeline, const Starts& starts, Bi
         const std::size_t lane = detail::lane_at(before, position);
         const auto [first, count] = starts.episode_at(lane, position - before[lane]);
         const std::int64_t number = first + detail::draw_one(bits, count) * starts.rule().stride;
-        out.push_back({lane, timeline.row_of(number), number});
+        out.push_back({lane, timeline.row_held(lane, number), number});
     }
     return Choice::drawn;
 }
@@ -92,6 +92,8 @@ class Epochs {
                 bool may_begin, std::vector<Drawn>& out) {
         Epoch& epoch = epoch_of(starts.rule());
         out.clear();
+        if (!epoch.rest.empty() && may_begin && size > static_cast<std::size_t>(epoch.began_with))
+            return Choice::too_few_left;
         take(timeline, starts, may, epoch, size, out);
         if (!out.empty() || size == 0 || !may_begin) return Choice::drawn;
         const std::size_t held = begin(timeline, starts, may, bits, epoch);
@@ -100,6 +102,7 @@ class Epochs {
             epoch.rest.clear();
             return Choice::too_few_left;
         }
+        epoch.began_with = static_cast<std::int64_t>(held);
         take(timeline, starts, may, epoch, size, out);
         return Choice::drawn;
     }
@@ -109,6 +112,7 @@ class Epochs {
     // Handles of steps that the running epochs still have, the next one last; for copies.
     struct Epoch {
         StartRule rule;
+        std::int64_t began_with = 0;
         std::vector<std::int64_t> rest;
     };
     const std::list<Epoch>& epochs() const noexcept { return epochs_; }
@@ -119,7 +123,7 @@ class Epochs {
         for (Epoch& epoch : epochs_) {
             if (epoch.rule == rule) return epoch;
         }
-        epochs_.push_back({rule, {}});
+        epochs_.push_back({rule, 0, {}});
         return epochs_.back();
     }
 

@@ -440,10 +440,11 @@ class Core {
     bool find(std::int64_t handle, Pick& pick) const {
         if (handle < 0) return false;
         const auto lanes = static_cast<std::int64_t>(timeline_->lanes().size());
-        const std::int64_t number = handle / lanes;
-        pick.lane = static_cast<std::size_t>(handle % lanes);
-        pick.row = timeline_->row_of(number);
-        return timeline_->holds(pick.lane, number);
+        const std::int64_t number = lanes == 1 ? handle : handle / lanes;
+        pick.lane = lanes == 1 ? 0 : static_cast<std::size_t>(handle % lanes);
+        if (!timeline_->holds(pick.lane, number)) return false;
+        pick.row = timeline_->row_held(pick.lane, number);
+        return true;
     }
 
     // Flags were written from outside.

@@ -53,7 +53,7 @@ class ViewFields {
             add(flag, {}, 1);
         }
         time_ = 0;  // what follows is one for a row of the batch
-        add(i64, {}, sizeof(std::int64_t));
+        if (view.names_steps) add(i64, {}, sizeof(std::int64_t));
         if (weighs) add(f32, {1}, sizeof(float));
         if (view.goals) add(flag, {}, 1);
     }
@@ -236,14 +236,17 @@ class Draws {
         });
     }
 
-    // Running epochs: (length, stride, padded, crossing, finished_only, handles that are left, the next one last).
-    using EpochState = std::tuple<std::int64_t, std::int64_t, bool, bool, bool, std::vector<std::int64_t>>;
+    // Running epochs: (length, stride, padded, crossing, finished_only, steps at its start, handles that are left, the
+    // next one last).
+    using EpochState =
+        std::tuple<std::int64_t, std::int64_t, bool, bool, bool, std::int64_t, std::vector<std::int64_t>>;
     std::vector<EpochState> epochs() {
         return locked(timeline_.mutex, long_work + 1, [&] {
             std::vector<EpochState> out;
             for (const Epochs::Epoch& epoch : epochs_.epochs()) {
                 const StartRule& r = epoch.rule;
-                out.emplace_back(r.length, r.stride, r.padded, r.crossing, r.finished_only, epoch.rest);
+                out.emplace_back(r.length, r.stride, r.padded, r.crossing, r.finished_only, epoch.began_with,
+                                 epoch.rest);
             }
             return out;
         });
@@ -251,8 +254,8 @@ class Draws {
     void restore_epochs(const std::vector<EpochState>& epochs) {
         locked(timeline_.mutex, long_work + 1, [&] {
             epochs_.clear();
-            for (const auto& [length, stride, padded, crossing, finished, rest] : epochs)
-                epochs_.restore({StartRule{length, stride, padded, crossing, finished}, rest});
+            for (const auto& [length, stride, padded, crossing, finished, began_with, rest] : epochs)
+                epochs_.restore({StartRule{length, stride, padded, crossing, finished}, began_with, rest});
         });
     }
     void clear_epochs() {
@@ -285,7 +288,7 @@ class Draws {
 
   private:
     static Drawn drawn_at(std::int64_t handle, const Pick& pick, std::int64_t lanes) noexcept {
-        return {pick.lane, pick.row, handle / lanes};
+        return {pick.lane, pick.row, lanes == 1 ? handle : handle / lanes};
     }
     Drawn drawn_at(std::int64_t handle, const Pick& pick) const noexcept {
         return drawn_at(handle, pick, static_cast<std::int64_t>(timeline_.lanes().size()));
@@ -304,10 +307,7 @@ class Draws {
         draw_uniform(timeline_, bits, size, scratch_, picks_);
         drawn_.clear();
         for (const Pick& pick : picks_) {
-            const Lane& l = timeline_.lanes()[pick.lane];
-            const std::size_t rows = timeline_.layout().rows;
-            const std::size_t back = l.row > pick.row ? l.row - pick.row : l.row + rows - pick.row;
-            drawn_.push_back({pick.lane, pick.row, l.head - static_cast<std::int64_t>(back)});
+            drawn_.push_back({pick.lane, pick.row, timeline_.number_at(pick.lane, pick.row)});
         }
         return Choice::drawn;
     }
@@ -337,7 +337,7 @@ class Draws {
             out.is_valid = memory.data(field++);
             out.is_first = memory.data(field++);
         }
-        std::byte* const handles = memory.data(field++);
+        std::byte* const handles = view.names_steps ? memory.data(field++) : nullptr;
         auto* const weights = weighs ? reinterpret_cast<float*>(memory.data(field++)) : nullptr;
         std::byte* const relabelled = view.goals ? memory.data(field++) : nullptr;
         std::size_t count = 0;  // fewer than asked for at the end of an epoch
@@ -354,7 +354,7 @@ class Draws {
             ViewGather gathering(timeline_, view);
             gathering.gather(places_, out);
             const auto lanes = static_cast<std::int64_t>(layout.lanes);
-            for (std::size_t i = 0; i < drawn_.size(); ++i) {
+            for (std::size_t i = 0; handles && i < drawn_.size(); ++i) {
                 store(handles + i * sizeof(std::int64_t),
                       drawn_[i].number * lanes + static_cast<std::int64_t>(drawn_[i].lane));
             }
@@ -422,6 +422,61 @@ class Draws {
     std::vector<Place> places_;
     std::vector<std::int64_t> scratch_;
     std::vector<Pick> picks_;
+};
+
+// Draws of transitions over a space of one array, with all that does not change bound beforehand; see Usual.
+class UsualDraw {
+  public:
+    // `kind`: the named tuple; with `beta`, which is asked at every draw, one that takes attributes beside its fields.
+    UsualDraw(nb::object draws, nb::object stream, nb::object view, nb::object convert, nb::object kind,
+              nb::object beta)
+        : draws_(std::move(draws)),
+          stream_(std::move(stream)),
+          view_(std::move(view)),
+          convert_(std::move(convert)),
+          kind_(std::move(kind)),
+          beta_(std::move(beta)),
+          new_tuple_(nb::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)).attr("__new__")),
+          to_draws_(nb::cast<Draws&>(draws_)),
+          to_stream_(nb::cast<Stream&>(stream_)),
+          to_view_(nb::cast<const View&>(view_)) {
+        require(to_view_.time == 0 && to_view_.windows.empty() && !to_view_.goals,
+                "a usual draw is one of transitions");
+        require(to_view_.names_steps == !beta_.is_none(), "weights come with handles");
+    }
+
+    // None where nothing may be drawn.
+    nb::object sample(nb::handle batch_size) {
+        const bool weighs = !beta_.is_none();
+        const double beta = weighs ? nb::cast<double>(beta_()) : 0.0;
+        const auto [reason, drawn] = to_draws_.draw(batch_size, to_stream_, to_view_, beta, 0, convert_);
+        if (reason != 0) return nb::none();
+        const auto fields = nb::borrow<nb::tuple>(drawn);
+        const bool has_discounts = to_view_.n_steps > 1;
+        nb::object six = nb::make_tuple(fields[0], fields[1], fields[2], fields[3], fields[4],
+                                        has_discounts ? nb::object(fields[5]) : nb::none());
+        nb::object batch = new_tuple_(kind_, six);
+        if (weighs) {
+            const std::size_t next = has_discounts ? 6 : 5;
+            batch.attr("handles") = fields[next].attr("numpy")();
+            batch.attr("weights") = fields[next + 1];
+            batch.attr("extras") = nb::dict();
+            batch.attr("relabelled") = nb::none();
+        }
+        return batch;
+    }
+
+  private:
+    nb::object draws_;
+    nb::object stream_;
+    nb::object view_;
+    nb::object convert_;
+    nb::object kind_;
+    nb::object beta_;
+    nb::object new_tuple_;  // tuple.__new__
+    Draws& to_draws_;
+    Stream& to_stream_;
+    const View& to_view_;
 };
 
 }  // namespace relive

@@ -77,8 +77,9 @@ void bind_draws(nb::module_& m) {
     nb::class_<View>(m, "View").def(
         "__init__",
         [](View* self, std::int64_t n_steps, double gamma, std::int64_t time, const StartRule& rule,
-           const std::optional<Goals>& goals, const Windows& windows) {
+           const std::optional<Goals>& goals, const Windows& windows, bool names_steps) {
             View view;
+            view.names_steps = names_steps;
             view.n_steps = n_steps;
             view.gamma = gamma;
             view.time = time;
@@ -95,7 +96,11 @@ void bind_draws(nb::module_& m) {
             new (self) View(std::move(view));
         },
         nb::arg("n_steps"), nb::arg("gamma"), nb::arg("time"), nb::arg("rule"), nb::arg("goals").none(),
-        nb::arg("windows"));
+        nb::arg("windows"), nb::arg("names_steps") = true);
+    nb::class_<UsualDraw>(m, "UsualDraw")
+        .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object>(), nb::arg("draws"),
+             nb::arg("stream"), nb::arg("view"), nb::arg("convert"), nb::arg("kind"), nb::arg("beta").none())
+        .def("sample", &UsualDraw::sample, nb::arg("batch_size"));
     nb::class_<Draws>(m, "Draws")
         .def(nb::init<nb::object>(), nb::arg("core"))
         .def("prioritize", &Draws::prioritize, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"), nb::arg("initial"),

@@ -93,14 +93,23 @@ class Priorities final : public Observer {
 
     // New priorities for held steps; of equal ones the last counts.
     void set(const std::vector<Drawn>& steps, const std::vector<double>& priorities) {
+        // Slots lie far apart: ask for them all, then compute, then write.
+        drawn_.resize(steps.size());
+        masses_.resize(steps.size());
         for (std::size_t i = 0; i < steps.size(); ++i) {
-            const double value = value_of(priorities[i]);
-            largest_given_ = std::max(largest_given_, value);
-            values_[slot_of(steps[i])] = value;
+            const std::size_t slot = slot_of(steps[i]);
+            drawn_[i] = slot;
+            prefetch(reinterpret_cast<const std::byte*>(values_.get() + slot), sizeof(double));
+            for (const Index& index : indices_) prefetch(reinterpret_cast<const std::byte*>(index.has.get() + slot), 1);
         }
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            masses_[i] = value_of(priorities[i]);
+            largest_given_ = std::max(largest_given_, masses_[i]);
+        }
+        for (std::size_t i = 0; i < steps.size(); ++i) values_[drawn_[i]] = masses_[i];
         for (Index& index : indices_) {
-            for (const Drawn& step : steps) {
-                if (index.has[slot_of(step)]) index.pending.push_back(slot_of(step));
+            for (const std::size_t slot : drawn_) {
+                if (index.has[slot]) index.pending.push_back(slot);
             }
             flush(index);
         }
@@ -187,11 +196,9 @@ class Priorities final : public Observer {
     std::size_t slot_of(const Drawn& step) const noexcept { return step.lane * timeline_.layout().rows + step.row; }
     Drawn step_of(std::size_t slot) const noexcept {
         const std::size_t rows = timeline_.layout().rows;
-        const std::size_t lane = slot / rows;
-        const std::size_t row = slot % rows;
-        const Lane& l = timeline_.lanes()[lane];
-        const std::size_t back = l.row > row ? l.row - row : l.row + rows - row;
-        return {lane, row, l.head - static_cast<std::int64_t>(back)};
+        const std::size_t lane = slot < rows ? 0 : slot / rows;
+        const std::size_t row = slot - lane * rows;
+        return {lane, row, timeline_.number_at(lane, row)};
     }
 
     double value_of(double priority) const noexcept {

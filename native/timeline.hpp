@@ -100,6 +100,17 @@ class Timeline {
     const std::vector<std::int64_t>& counts_before() const noexcept { return before_; }
 
     std::size_t row_of(std::int64_t number) const noexcept { return static_cast<std::size_t>(number) % layout_.rows; }
+    // The row of a held step, without the division of row_of.
+    std::size_t row_held(std::size_t lane, std::int64_t number) const noexcept {
+        const Lane& l = lanes_[lane];
+        const auto back = static_cast<std::size_t>(l.head - number);
+        return l.row >= back ? l.row - back : l.row + layout_.rows - back;
+    }
+    // The number of the step in a row: the newest that was written there.
+    std::int64_t number_at(std::size_t lane, std::size_t row) const noexcept {
+        const Lane& l = lanes_[lane];
+        return l.head - static_cast<std::int64_t>(l.row > row ? l.row - row : l.row + layout_.rows - row);
+    }
     std::int64_t oldest(std::size_t lane) const noexcept { return lanes_[lane].head - lanes_[lane].count; }
     // Whether an episode ends with the step of this row, for whatever reason.
     bool is_end(std::size_t lane, std::size_t row) const noexcept {

@@ -43,6 +43,7 @@ struct View {
     StartRule rule;
     std::optional<GoalRule> goals;
     std::vector<PartOf> windows;  // given for every step of the window too, (n_steps, ...)
+    bool names_steps = true;      // handles are given
 };
 
 // A row of a batch, or a step of a sequence in it.
@@ -92,6 +93,10 @@ class ViewGather {
         for (std::size_t i = 0; i < std::min(size, ahead_of_records); ++i) prefetch_window(places[i]);
         for (std::size_t i = 0; i < size; ++i) {
             if (i + ahead_of_records < size) prefetch_window(places[i + ahead_of_records]);
+            if (view_.n_steps == 1 && i + ahead_of_finals < size) {
+                const Drawn& next = places[i + ahead_of_finals].step;
+                detail::prefetch_final(timeline_, {next.lane, next.row});
+            }
             if (places[i].is_valid) {
                 write(places[i].step, i, out);
             } else {
@@ -116,12 +121,17 @@ class ViewGather {
   private:
     static constexpr std::size_t prefetched_window = 1024;
 
-    void prefetch_window(const Place& place) const noexcept {
-        if (!place.is_valid) return;
+#if defined(__GNUC__) || defined(__clang__)
+    [[gnu::always_inline]]  // see bytes.hpp
+#endif
+    inline void prefetch_window(const Place& place) const noexcept {
         const Layout& layout = timeline_.layout();
         const auto steps = static_cast<std::size_t>(view_.n_steps);
         prefetch(layout.record(place.step.lane, place.step.row),
                  std::min(layout.reach + (steps - 1) * layout.record_bytes, prefetched_window));
+        for (const Leaf& leaf : layout.observation) {
+            if (!leaf.packed) prefetch(layout.at(leaf, place.step.lane, place.step.row), prefetched_head);
+        }
     }
 
     void write(const Drawn& step, std::size_t i, const ViewBatch& out) {

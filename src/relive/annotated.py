@@ -36,11 +36,12 @@ class _Annotated:
 
 
 @cache
-def _kind(plain: type) -> Any:
+def annotated_kind(plain: type) -> Any:
+    """The named tuple ``plain`` with room for attributes."""
     return type(plain.__name__, (_Annotated, plain), {"__doc__": plain.__doc__, "__module__": plain.__module__})
 
 
 def _restore(plain: type, fields: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-    batch = _kind(plain)._make(fields)
+    batch = annotated_kind(plain)._make(fields)
     vars(batch).update(attributes)
     return batch

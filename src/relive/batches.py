@@ -20,7 +20,7 @@ class ReplayBufferSamples(NamedTuple):
         actions: ``(batch, action_dim)`` in the space's dtype, float32 for float64 spaces.
         next_observations: as ``observations``, what was seen after the step.
         dones: ``(batch, 1)`` float32, 1 where the episode terminated (time limits do not count).
-        rewards: ``(batch, 1)`` float32.
+        rewards: ``(batch, 1)`` float32, or ``(batch, k)`` for vector rewards.
         discounts: ``(batch, 1)`` of n-step returns, else None.
     """
 
@@ -86,7 +86,7 @@ class SequenceSamples(NamedTuple):
         actions: ``(batch, time, action_dim)``.
         next_observations: as ``observations``.
         dones: ``(batch, time, 1)`` float32.
-        rewards: ``(batch, time, 1)`` float32.
+        rewards: ``(batch, time, 1)`` float32, or ``(batch, time, k)`` for vector rewards.
         discounts: ``(batch, time, 1)`` of n-step returns, else None.
         mask: ``(batch, time)`` bool: which steps are real; all else is zero.
         is_first: ``(batch, time)`` bool: which steps begin an episode.

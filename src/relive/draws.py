@@ -6,15 +6,16 @@ caller's function (rewards of hindsight goals, a normalising environment) is com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from relive import _native
+from relive.annotated import annotated_kind
 from relive.errors import EmptyBufferError, NothingEligibleError, PriorityError, StaleHandleError
 from relive.randomness import Stream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
@@ -169,6 +170,24 @@ class Draws:
         if windows:
             self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
         return drawn
+
+    def bind(self, stream: Stream, kind: type[Any]) -> Callable[[Any], Any] | None:
+        """`draw` of transitions with all that does not change bound beforehand: a function of the batch size.
+
+        It returns None where nothing may be drawn. Only for a space of one array, and without goals and declared
+        fields; None where there is more to a draw.
+
+        Args:
+            stream: where random draws come from.
+            kind: the named tuple of a batch.
+        """
+        if self.hindsight is not None or not self.timeline.is_plain:
+            return None
+        weighs = isinstance(self.sampler, Prioritized | RankPrioritized)
+        view = _native.View(self.n_steps, self.gamma, 0, self._rule(None), None, [], names_steps=weighs)
+        beta = self.sampler.beta_now if isinstance(self.sampler, Prioritized | RankPrioritized) else None
+        with_attributes: type[Any] = annotated_kind(cast(Hashable, kind)) if weighs else kind
+        return _native.UsualDraw(self._core, stream.native, view, from_capsule, with_attributes, beta).sample
 
     def count(self, sequence: SequenceRule | None = None) -> int:
         """How many steps may be drawn."""
@@ -334,9 +353,10 @@ class Draws:
         desired = np.repeat(desired_all.reshape(-1, *goal_shape)[rows], lengths[rows], axis=0)
         columns = {name: windows[_EXTRA, self._names.index(name)][rows][inside] for name in self.hindsight.copy_info}
         info = Infos(columns, len(achieved))
-        computed = one_per_step(self.hindsight.compute_reward(achieved, desired, info), "compute_reward", len(achieved))
+        returned = self.hindsight.compute_reward(achieved, desired, info)
+        computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
         rewards = windows[_REWARD, 0][rows]
-        rewards[inside] = computed[:, None]
+        rewards[inside] = computed.reshape(len(computed), -1)
         windows[_REWARD, 0][rows] = rewards
         if self.hindsight.compute_terminated is None:
             return lengths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -86,9 +86,10 @@ class DrawingMethods(BaseBuffer):
         usual = self._usual or self._bind_usual()
         if usual.sample is not None and env is None:
             batch: Samples | None = usual.sample(batch_size)
-            if batch is None:
+            if batch is None and not self._has_options:
                 raise self._is_empty()
-            return batch
+            if batch is not None:
+                return batch
         if self._overrides_get_samples or "_timeline" not in self.__dict__:
             if self.num_transitions == 0:
                 raise self._is_empty()
@@ -188,8 +189,13 @@ class DrawingMethods(BaseBuffer):
             raise KeyError(f"states has {unknown}, expected declared fields, which are {self._field_names}")
         by: By = "sampler"
         if isinstance(self.sampler, Uniform):
-            by = "episodes" if self.sampler.over == "episodes" and self.max_times_sampled is None else "sampler"
+            by = "episodes" if self.sampler.over == "episodes" else "sampler"
         elif priorities is False:
+            if self.max_times_sampled is not None:
+                raise ValueError(
+                    "priorities=False came with max_times_sampled, expected one or the other: draws are counted where "
+                    "priorities are kept"
+                )
             by = "starts"
         with self._sampling(operator.index(batch_size)):
             drawn = self._all_draws.draw(batch_size, self._stream_or_global(), env, rule, by)
@@ -432,8 +438,12 @@ class DrawingMethods(BaseBuffer):
         self._usual = NO_USUAL_CALLS
         if timeline.is_plain and self._limiter is None:
             bound = _native.Usual(timeline.core, self._stream_or_global().native, from_capsule, self._batch_types[0])
-            detour = self._overrides_get_samples or self._overrides_to_torch or self._device.type != "cpu"
-            self._usual = UsualCalls(bound.add, None if detour or self._has_options else bound.sample)
+            sample: Callable[[Any], Any] | None = bound.sample
+            if self._overrides_get_samples or self._overrides_to_torch or self._device.type != "cpu":
+                sample = None
+            elif self._has_options:
+                sample = self._all_draws.bind(self._stream_or_global(), self._batch_types[0])
+            self._usual = UsualCalls(bound.add, sample)
         return self._usual
 
     def _batch(
@@ -478,7 +488,13 @@ class DrawingMethods(BaseBuffer):
 
 
 def check_options(
-    space: spaces.Space[Any], n_steps: int, gamma: float, sampler: Any, hindsight: Any, max_times_sampled: int | None
+    space: spaces.Space[Any],
+    n_steps: int,
+    gamma: float,
+    sampler: Any,
+    hindsight: Any,
+    max_times_sampled: int | None,
+    limiter: Any,
 ) -> None:
     """Refuses options that have no meaning, alone or together.
 
@@ -493,6 +509,16 @@ def check_options(
         raise TypeError(f"sampler is {sampler!r}, expected Uniform(), Prioritized() or RankPrioritized()")
     if max_times_sampled is not None and operator.index(max_times_sampled) < 1:
         raise ValueError(f"max_times_sampled is {max_times_sampled}, expected 1 or more, or None")
+    if isinstance(sampler, Uniform) and sampler.over == "episodes" and max_times_sampled is not None:
+        raise ValueError(
+            "max_times_sampled came with Uniform(over='episodes'), expected one or the other: episodes whose steps are "
+            "used up in part would no longer be alike"
+        )
+    if isinstance(sampler, Uniform) and not sampler.replacement and limiter is not None:
+        raise ValueError(
+            "limiter came with Uniform(replacement=False), expected one or the other: a limiter must know beforehand "
+            "how many rows are drawn, and the last batch of an epoch is as short as what is left"
+        )
     if hindsight is None:
         return
     if not isinstance(hindsight, Hindsight):

@@ -73,7 +73,7 @@ class ReplayMethods(DrawingMethods):
     ) -> None:
         """What a constructor does after that of `BaseBuffer`."""
         chosen = Uniform() if sampler is None else sampler
-        check_options(self.observation_space, n_steps, gamma, chosen, hindsight, max_times_sampled)
+        check_options(self.observation_space, n_steps, gamma, chosen, hindsight, max_times_sampled, limiter)
         if len(reward_shape) > 1 or any(length < 1 for length in reward_shape):
             raise ValueError(f"reward_shape is {reward_shape}, expected () or (k,)")
         if validate not in ("strict", "seed"):

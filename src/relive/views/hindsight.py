@@ -91,8 +91,8 @@ class _Info(dict[str, Any]):
         raise KeyError(f"info[{key!r}] was not kept; keep it with Hindsight(copy_info=({key!r},))")
 
 
-def one_per_step(values: Any, name: str, steps: int) -> Array:
-    """What a user's function returned for ``steps`` steps, as ``(steps,)``.
+def one_per_step(values: Any, name: str, steps: int, shape: tuple[int, ...] = ()) -> Array:
+    """What a user's function returned for ``steps`` steps, as ``(steps, *shape)``; numbers as ``(steps, 1)`` too.
 
     Raises:
         ShapeError: it returned another number of values.
@@ -100,9 +100,10 @@ def one_per_step(values: Any, name: str, steps: int) -> Array:
     if values is None:
         raise TypeError(f"{name} returned None for {steps} steps, expected an array ({steps},)")
     array = np.asarray(values)
-    if array.shape not in ((steps,), (steps, 1)):
+    expected = (steps, *shape)
+    if array.shape != expected and (shape or array.shape != (steps, 1)):
         raise ShapeError(
-            f"{name} returned shape {array.shape} for {steps} steps, expected ({steps},): it is called once for all of "
+            f"{name} returned shape {array.shape} for {steps} steps, expected {expected}: it is called once for all of "
             "them, with arrays"
         )
-    return array.reshape(steps)
+    return array.reshape(expected)
