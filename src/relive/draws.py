@@ -103,6 +103,7 @@ class Draws:
         self.hindsight = hindsight
         self.max_times_sampled = max_times_sampled
         self._names = _field_names(timeline)
+        self._goal_leaves = (0, 0) if hindsight is None else _goal_leaves(timeline, hindsight)
         self._core = _native.Draws(timeline.core)
         self._views: dict[Any, _native.View] = {}
         if isinstance(sampler, Prioritized):
@@ -238,7 +239,11 @@ class Draws:
         return self.max_times_sampled is not None or isinstance(self.sampler, Prioritized | RankPrioritized)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in ("_core", "_views", "_names")}
+        state = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("_core", "_views", "_names", "_goal_leaves")
+        }
         state["epochs"] = self._core.epochs()
         if self._keeps_values:
             handles = self.timeline.core.all_handles()
@@ -267,7 +272,7 @@ class Draws:
         if view is None:
             goals = None
             if self.hindsight is not None:
-                achieved, desired = self._goal_leaves()
+                achieved, desired = self._goal_leaves
                 goals = (STRATEGIES.index(self.hindsight.strategy), self.hindsight.n_sampled_goal, achieved, desired)
             time = 0 if sequence is None else sequence.length
             view = _native.View(self.n_steps, self.gamma, time, self._rule(sequence), goals, list(windows))
@@ -276,17 +281,11 @@ class Draws:
             self._views[key] = view
         return view
 
-    def _goal_leaves(self) -> tuple[int, int]:
-        assert self.hindsight is not None
-        paths = [leaf.path for leaf in self.timeline.observation.leaves]
-        achieved, desired = (paths.index(f"observation/{key}") for key in self.hindsight.goal_keys)
-        return achieved, desired
-
     def _windows(self, env: Any) -> list[tuple[int, int]]:
         """The parts of every step of a window that are computed with here."""
         if self.hindsight is None:
             return [(_REWARD, 0)] if env is not None and self.n_steps > 1 else []
-        achieved, _ = self._goal_leaves()
+        achieved, _ = self._goal_leaves
         windows = [(_REWARD, 0), (_SUCCESSOR, achieved)]
         windows += [(_EXTRA, self._names.index(name)) for name in self.hindsight.copy_info]
         if self.hindsight.compute_terminated is not None and self.n_steps > 1:
@@ -345,7 +344,7 @@ class Draws:
     def _relabel(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> Array:
         """Rewards, and where there is a rule for them ends, under the new goals; returns the windows' new lengths."""
         assert self.hindsight is not None
-        achieved_leaf, desired_leaf = self._goal_leaves()
+        achieved_leaf, desired_leaf = self._goal_leaves
         inside = np.arange(self.n_steps) < lengths[rows][:, None]
         desired_all = drawn.base[desired_leaf].numpy()
         goal_shape = self.timeline.observation.leaves[desired_leaf].shape
@@ -376,7 +375,7 @@ class Draws:
         """Ends the windows of these rows earlier: other successors and discounts."""
         leaves = self.timeline.observation.leaves
         first = len(leaves) + len(self.timeline.action.leaves)
-        _, desired_leaf = self._goal_leaves()
+        _, desired_leaf = self._goal_leaves
         for index, leaf in enumerate(leaves):
             if index != desired_leaf:
                 successor = drawn.base[first + index].numpy().reshape(-1, *leaf.shape)
@@ -458,6 +457,13 @@ def as_float64(values: Any) -> NDArray[np.float64]:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     return np.asarray(values, np.float64)
+
+
+def _goal_leaves(timeline: Timeline, hindsight: Hindsight) -> tuple[int, int]:
+    """The observation leaves of the achieved and the desired goal."""
+    every = timeline.observation.unflatten(range(len(timeline.observation.leaves)))
+    achieved, desired = (every[key] for key in hindsight.goal_keys)
+    return achieved, desired
 
 
 def _field_names(timeline: Timeline) -> list[str]:
