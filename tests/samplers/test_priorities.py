@@ -47,11 +47,13 @@ def test_masses_are_those_of_the_twin(
     known: set[int] = set()
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        kind = rng.choice(["add", "add some", "update", "update", "copy", "draw"])
+        kind = rng.choice(["add", "add some", "extend", "update", "update", "copy", "draw"])
         if kind == "add":
             life.add(rng)
         elif kind == "add some":
             life.add(rng, mask=rng.random(lanes) < 0.5)
+        elif kind == "extend":
+            life.extend(rng, int(rng.integers(0, 2 * rows)))
         elif kind == "copy":
             life.copy(str(rng.choice(["deepcopy", "pickle"])))
         elif kind == "draw" and life.twin.held():
@@ -60,7 +62,7 @@ def test_masses_are_those_of_the_twin(
             handles = rng.choice(sorted(known), size=rng.integers(1, 9))
             priorities = rng.integers(0, 5, len(handles)) / 2
             assert life.buffer.update_priorities(handles, priorities) == twin.update(handles.tolist(), priorities)
-        if kind in ("add", "add some"):
+        if kind in ("add", "add some", "extend"):
             twin.follow(life.twin.handles())
         known |= set(life.twin.handles())
         assert life.buffer.sampler.dropped == twin.dropped
