@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 
 class ReliveError(Exception):
     """Base of all errors of relive."""
@@ -61,3 +63,23 @@ class PriorityError(ReliveError, ValueError):
 
 class NothingEligibleError(EmptyBufferError, RuntimeError):
     """A draw from a buffer that holds steps, none of which the draw may take."""
+
+
+class RateLimitError(ReliveError, RuntimeError):
+    """A limiter that does not let a call through: it refuses, two calls wait for each other, or it was closed."""
+
+
+class RateLimitTimeoutError(RateLimitError, TimeoutError):
+    """A call that waited for its limiter for too long."""
+
+
+class LimiterClosedError(RateLimitError):
+    """A call to a limiter that was closed, before or while it waited."""
+
+
+class ForkedStreamError(ReliveError, RuntimeError):
+    """A stream used in a forked child, which does not have its thread."""
+
+
+class ForeignPickleError(ReliveError, pickle.UnpicklingError):
+    """A pickle that holds more than a replay buffer of Stable-Baselines3 does."""

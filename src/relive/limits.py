@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeAlias
 
-from relive.errors import ReliveError
+from relive.errors import LimiterClosedError, RateLimitError, RateLimitTimeoutError
 
 #: Tells how many steps the buffer holds now; asked anew whenever something may have changed.
 Size: TypeAlias = Callable[[], int]
@@ -37,18 +37,6 @@ class _ThisThread(threading.local):
 
 
 this_thread = _ThisThread()
-
-
-class RateLimitError(ReliveError, RuntimeError):
-    """A limiter that does not let a call through: it refuses, two calls wait for each other, or it was closed."""
-
-
-class RateLimitTimeoutError(RateLimitError, TimeoutError):
-    """A call that waited for its limiter for too long."""
-
-
-class LimiterClosedError(RateLimitError):
-    """A call to a limiter that was closed, before or while it waited."""
 
 
 class _Call:

@@ -13,18 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from relive import limits
-from relive.errors import EmptyBufferError, ReliveError
+from relive.errors import EmptyBufferError, ForkedStreamError, RateLimitError
 
 # What another try may mend by itself, so it is an error only if it happens while somebody waits for the batch.
-_NOT_NOW = (EmptyBufferError, limits.RateLimitError)
+_NOT_NOW = (EmptyBufferError, RateLimitError)
 # Without end, a wait cannot be interrupted from the keyboard on Windows.
 _LOOK_AGAIN = 0.5
 # For how long close waits for a draw under way; then the thread ends by itself, after it.
 _PATIENCE = 1.0
-
-
-class ForkedStreamError(ReliveError, RuntimeError):
-    """A stream used in a forked child, which does not have its thread."""
 
 
 class Source(Protocol):

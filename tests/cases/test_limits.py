@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from relive.limits import RateLimiter, RateLimitError
+from relive.errors import RateLimitError
+from relive.limits import RateLimiter
 
 INF = float("inf")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from relive.errors import ReliveError
-from relive.limits import LimiterClosedError, RateLimiter, RateLimitError, RateLimitTimeoutError
+from relive.errors import LimiterClosedError, RateLimitError, RateLimitTimeoutError, ReliveError
+from relive.limits import RateLimiter
 
 INF = float("inf")
 

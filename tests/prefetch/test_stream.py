@@ -20,9 +20,9 @@ from gymnasium import spaces
 
 import relive
 from relive.annotated import annotated
-from relive.errors import EmptyBufferError
+from relive.errors import EmptyBufferError, ForkedStreamError
 from relive.limits import RateLimiter
-from relive.prefetch import BatchStream, ForkedStreamError, _tensors
+from relive.prefetch import BatchStream, _tensors
 
 BOX, DISCRETE = spaces.Box(-1e9, 1e9, (2,), np.float32), spaces.Discrete(3)
 

@@ -25,7 +25,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import relive.sb3
-from relive.sb3.legacy import ForeignPickleError
+from relive.errors import ForeignPickleError
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

@@ -2,7 +2,8 @@
 
 Change one import of your own code::
 
-    from relive.sb3 import ReplayBuffer          # was: from stable_baselines3.common.buffers import ReplayBuffer
+    from relive.errors import ForeignPickleError
+from relive.sb3 import ReplayBuffer          # was: from stable_baselines3.common.buffers import ReplayBuffer
 
 pass a class to an algorithm::
 
@@ -46,7 +47,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from relive.buffers import BaseBuffer
 from relive.sb3.faces import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
-from relive.sb3.legacy import ForeignPickleError, load_replay_buffer
+from relive.sb3.legacy import load_replay_buffer
 from relive.sb3.rebase import HOMES, rebased
 from relive.sb3.swap import install, installed, uninstall
 

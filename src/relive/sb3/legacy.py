@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from relive.errors import ReliveError
+from relive.errors import ForeignPickleError
 from relive.sb3.faces import DictReplayBuffer, ReplayBuffer
 from relive.sb3.rebase import rebased
 
@@ -27,10 +27,6 @@ Pair: TypeAlias = tuple[str, str]
 
 # Numbers, strings and objects; no fields, no dates.
 _DTYPE_CODE = re.compile(r"[biufc]\d+|[SU]\d+|O\d?")
-
-
-class ForeignPickleError(ReliveError, pickle.UnpicklingError):
-    """A pickle that holds more than a replay buffer of Stable-Baselines3 does."""
 
 
 def load_replay_buffer(path: str | os.PathLike[str] | BinaryIO, device: torch.device | str = "auto") -> ReplayBuffer:
