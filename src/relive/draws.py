@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relive import _native
 from relive.annotated import annotated_kind
-from relive.errors import EmptyBufferError, NothingEligibleError, PriorityError, StaleHandleError
+from relive.errors import EmptyBufferError, NaNRewardError, NothingEligibleError, PriorityError, StaleHandleError
 from relive.randomness import Stream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
 from relive.tensors import from_capsule
@@ -354,6 +354,12 @@ class Draws:
         info = Infos(columns, len(achieved))
         returned = self.hindsight.compute_reward(achieved, desired, info)
         computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
+        if np.isnan(computed).any():
+            row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
+            raise NaNRewardError(
+                f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, expected "
+                "numbers"
+            )
         rewards = windows[_REWARD, 0][rows]
         rewards[inside] = computed.reshape(len(computed), -1)
         windows[_REWARD, 0][rows] = rewards
