@@ -229,8 +229,9 @@ def train(config: Config, use_stored_state: bool = True) -> Result:
         obs, state = next_obs, next_state
         state[torch.as_tensor(ended, device=device)] = 0.0
 
-        # Learn.
+        # Learn, ever more slowly: the less the network changes, the less what is stored goes stale.
         if env_steps >= config.learning_starts:
+            optimizer.param_groups[0]["lr"] = config.learning_rate * (1.0 - env_steps / config.steps)
             length = config.burn_in + config.learn
             batch: Any = buffer.sample_sequences(
                 config.batch_size, length, burn_in=config.burn_in, states=("state",), pad="end"

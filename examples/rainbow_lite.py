@@ -4,9 +4,9 @@ Read it from top to bottom, or run it:
 
     python -m relive.examples.rainbow_lite --seed 3
 
-Environments, network and evaluation are those of `dqn.py` beside it, with fewer environments and steps. On CartPole-v1
-it stops at the first evaluation (20 greedy episodes in environments of their own) whose mean return is at least 475; on
-Acrobot-v1 at -85.
+Environments, network and evaluation are those of `dqn.py` beside it. On CartPole-v1 it stops at the first evaluation
+(20 greedy episodes in environments of their own) whose mean return is at least 475. Expect that after some 6,000 to
+12,000 of at most 60,000 environment steps; on Acrobot-v1 (`--env-id`), where it stops at -85, after 14,000 to 22,000.
 
 Papers: Hessel et al., "Rainbow: combining improvements in deep reinforcement learning", 2018 (three of its six); Schaul
 et al., "Prioritized experience replay", 2016.

@@ -357,8 +357,8 @@ class Draws:
         if np.isnan(computed).any():
             row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
             raise NaNRewardError(
-                f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, expected "
-                "numbers"
+                f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, "
+                "expected numbers"
             )
         rewards = windows[_REWARD, 0][rows]
         rewards[inside] = computed.reshape(len(computed), -1)

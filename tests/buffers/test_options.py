@@ -202,8 +202,8 @@ def test_a_limiter_counts_steps_and_rows() -> None:
     with pytest.raises(ShapeError):
         buffer.add(np.zeros((1, 3)), observed(0), [0], [0.0], [False], [{}])
     assert limiter.inserts == 5
-    with pytest.raises(RateLimitError, match="sample of 100"):
-        buffer.sample(100)
+    with pytest.raises(RateLimitError, match="sample of 18"):
+        buffer.sample(18)
     buffer.reset()
     assert (limiter.inserts, limiter.samples) == (0, 0)
 
