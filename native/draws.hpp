@@ -49,8 +49,7 @@ class ViewFields {
             add(dtype, shape, static_cast<std::size_t>(view.n_steps) * ViewGather::bytes_of(layout, which));
         }
         if (view.time > 0) {
-            add(flag, {}, 1);
-            add(flag, {}, 1);
+            for (int flags = 0; flags < 3; ++flags) add(flag, {}, 1);
         }
         time_ = 0;  // what follows is one for a row of the batch
         if (view.names_steps) add(i64, {}, sizeof(std::int64_t));
@@ -336,6 +335,7 @@ class Draws {
         if (view.time > 0) {
             out.is_valid = memory.data(field++);
             out.is_first = memory.data(field++);
+            out.in_burn_in = memory.data(field++);
         }
         std::byte* const handles = view.names_steps ? memory.data(field++) : nullptr;
         auto* const weights = weighs ? reinterpret_cast<float*>(memory.data(field++)) : nullptr;
@@ -379,6 +379,7 @@ class Draws {
         std::vector<std::size_t> order(size);
         for (std::size_t i = 0; i < size; ++i) order[i] = i;
         std::memset(flags, 0, size);
+        goals_.clear();
         const std::size_t wanted = size * rule.sampled / (rule.sampled + 1);
         const auto time = static_cast<std::size_t>(std::max<std::int64_t>(view.time, 1));
         for (std::size_t k = 0; k < wanted; ++k) {
@@ -386,9 +387,13 @@ class Draws {
             std::swap(order[k], order[j]);
             const std::size_t i = order[k];
             store(flags + i, std::uint8_t{1});
-            const Drawn goal = choose_goal(timeline_, *episodes_, starts, rule, before, drawn_[i], bits);
+            goals_.push_back(choose_goal(timeline_, *episodes_, starts, rule, before, drawn_[i], bits));
+            gathering.prefetch_goal(goals_.back());
+        }
+        for (std::size_t k = 0; k < wanted; ++k) {
             for (std::size_t t = 0; t < time; ++t) {
-                if (places_[i * time + t].is_valid) gathering.relabel(i * time + t, goal, out);
+                const std::size_t place = order[k] * time + t;
+                if (places_[place].is_valid) gathering.relabel(place, goals_[k], out);
             }
         }
     }
@@ -419,6 +424,7 @@ class Draws {
     bool once_ = false;
     // Scratch, under the timeline's mutex.
     std::vector<Drawn> drawn_;
+    std::vector<Drawn> goals_;
     std::vector<Place> places_;
     std::vector<std::int64_t> scratch_;
     std::vector<Pick> picks_;

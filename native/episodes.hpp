@@ -46,8 +46,10 @@ struct StartRule {
     bool crossing = false;       // it may go on into the next one, and is cut short by the head of its lane alone
     bool finished_only = false;  // not of an episode that goes on
 
+    // Where the steps of a lane that it names have no gap.
+    bool is_run() const noexcept { return stride == 1 && (padded || length == 1); }
     // Every step held is one: no books are needed.
-    bool is_all() const noexcept { return stride == 1 && !finished_only && (padded || length == 1); }
+    bool is_all() const noexcept { return is_run() && !finished_only; }
     friend bool operator==(const StartRule&, const StartRule&) = default;
 };
 
@@ -63,6 +65,7 @@ class Starts {
     bool is_start(std::size_t lane, std::int64_t number) const noexcept;
     // Of all held steps of a lane.
     std::int64_t count(std::size_t lane) const noexcept {
+        if (rule_.is_run()) return std::max<std::int64_t>(run_end(lane) - oldest(lane), 0);
         return std::max<std::int64_t>(below(lane, limit(lane)) - below(lane, oldest(lane)), 0);
     }
     // The k-th one of a lane, oldest first.
@@ -94,6 +97,8 @@ class Starts {
 
     std::int64_t oldest(std::size_t lane) const noexcept;
     std::int64_t limit(std::size_t lane) const noexcept;
+    // Where the steps end that a rule without gaps names.
+    std::int64_t run_end(std::size_t lane) const noexcept;
     // The end of the starts of an episode that ends at `end`.
     std::int64_t last_end(std::int64_t end) const noexcept {
         return rule_.padded || rule_.crossing ? end : end - rule_.length + 1;
@@ -161,11 +166,26 @@ class Episodes final : public Observer {
         const Queue& begins = lanes_[lane].begins;
         return i + 1 < begins.size() ? begins[i + 1] : lanes_[lane].head;
     }
-    // The episode of a held step.
+    // The episode of a held step; the first one for an earlier number.
     std::size_t find(std::size_t lane, std::int64_t number) const noexcept {
         const Queue& begins = lanes_[lane].begins;
-        const auto after = std::upper_bound(begins.begin(), begins.end(), number);
-        return static_cast<std::size_t>(after - begins.begin()) - (after == begins.begin() ? 0 : 1);
+        const std::size_t size = begins.size();
+        // Episodes are about as long as each other: look where the number would lie, then ever further around.
+        const auto span = static_cast<double>(std::max<std::int64_t>(lanes_[lane].head - begins[0], 1));
+        const double share = static_cast<double>(std::max<std::int64_t>(number - begins[0], 0)) / span;
+        std::size_t low = std::min(static_cast<std::size_t>(share * static_cast<double>(size)), size - 1);
+        std::size_t high = low + 1;
+        for (std::size_t step = 1; low > 0 && begins[low] > number; step *= 2) {
+            high = low;
+            low = low > step ? low - step : 0;
+        }
+        for (std::size_t step = 1; high < size && begins[high] <= number; step *= 2) {
+            low = high;
+            high = std::min(high + step, size);
+        }
+        const auto after = std::upper_bound(begins.begin() + static_cast<std::ptrdiff_t>(low) + 1,
+                                            begins.begin() + static_cast<std::ptrdiff_t>(high), number);
+        return static_cast<std::size_t>(after - begins.begin()) - 1;
     }
     std::int64_t oldest(std::size_t lane) const noexcept { return timeline_.oldest(lane); }
     std::int64_t head(std::size_t lane) const noexcept { return lanes_[lane].head; }
@@ -275,6 +295,13 @@ inline std::int64_t Starts::limit(std::size_t lane) const noexcept {
     return rule_.crossing && !rule_.padded ? head - rule_.length + 1 : head;
 }
 
+inline std::int64_t Starts::run_end(std::size_t lane) const noexcept {
+    const Queue& begins = episodes_.begins(lane);
+    if (begins.empty()) return oldest(lane);
+    const bool all = !rule_.finished_only || episodes_.is_finished(lane, begins.size() - 1);
+    return all ? episodes_.head(lane) : begins.back();
+}
+
 inline std::int64_t Starts::below(std::size_t lane, std::int64_t x) const noexcept {
     const Queue& begins = episodes_.begins(lane);
     if (begins.empty() || x <= begins[0]) return begins.empty() ? 0 : lanes_[lane].before[0];
@@ -286,6 +313,7 @@ inline std::int64_t Starts::below(std::size_t lane, std::int64_t x) const noexce
 }
 
 inline bool Starts::is_start(std::size_t lane, std::int64_t number) const noexcept {
+    if (rule_.is_run()) return number >= oldest(lane) && number < run_end(lane);
     const Queue& begins = episodes_.begins(lane);
     if (begins.empty() || number < oldest(lane) || number >= limit(lane)) return false;
     const std::size_t i = episodes_.find(lane, number);
@@ -294,6 +322,7 @@ inline bool Starts::is_start(std::size_t lane, std::int64_t number) const noexce
 }
 
 inline std::int64_t Starts::at(std::size_t lane, std::int64_t k) const noexcept {
+    if (rule_.is_run()) return oldest(lane) + k;
     const Books& books = lanes_[lane];
     const std::int64_t wanted = below(lane, oldest(lane)) + k;
     const auto after = std::upper_bound(books.before.begin(), books.before.end(), wanted);

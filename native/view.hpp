@@ -44,6 +44,7 @@ struct View {
     std::optional<GoalRule> goals;
     std::vector<PartOf> windows;  // given for every step of the window too, (n_steps, ...)
     bool names_steps = true;      // handles are given
+    std::int64_t burn_in = 0;     // of sequences: so many first steps are marked
 };
 
 // A row of a batch, or a step of a sequence in it.
@@ -62,6 +63,7 @@ struct ViewBatch {
     std::byte* lengths = nullptr;  // int64: steps of each window
     std::byte* is_valid = nullptr;
     std::byte* is_first = nullptr;
+    std::byte* in_burn_in = nullptr;
 };
 
 class ViewGather {
@@ -108,6 +110,18 @@ class ViewGather {
             store(out.is_valid + i, static_cast<std::uint8_t>(places[i].is_valid));
             store(out.is_first + i, static_cast<std::uint8_t>(places[i].is_first));
         }
+        const auto time = static_cast<std::size_t>(view_.time);
+        const auto burn_in = static_cast<std::size_t>(std::min(view_.burn_in, view_.time));
+        std::memset(out.in_burn_in, 0, size);
+        for (std::size_t i = 0; i < size; i += time) std::memcpy(out.in_burn_in + i, out.is_valid + i, burn_in);
+    }
+
+    // Asks for the goal of a step ahead of `relabel`.
+#if defined(__GNUC__) || defined(__clang__)
+    [[gnu::always_inline]]
+#endif
+    inline void prefetch_goal(const Drawn& of) const noexcept {
+        prefetch(timeline_.layout().record(of.lane, of.row), timeline_.layout().reach);
     }
 
     // The achieved goal after step `of` becomes the desired one of row i.

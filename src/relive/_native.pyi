@@ -164,6 +164,7 @@ class View:
         goals: tuple[int, int, int, int] | None,
         windows: Sequence[tuple[int, int]],
         names_steps: bool = True,
+        burn_in: int = 0,
     ) -> None: ...
 
 class UsualDraw:

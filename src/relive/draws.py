@@ -45,6 +45,7 @@ class Drawn:
         relabelled: ``(batch,)``: which rows have a hindsight goal.
         mask: of sequences, which steps are real.
         is_first: of sequences, which steps begin an episode.
+        in_burn_in: of sequences, which real steps are within the burn-in.
     """
 
     base: list[torch.Tensor]
@@ -55,6 +56,7 @@ class Drawn:
     relabelled: NDArray[np.bool_] | None = None
     mask: torch.Tensor | None = None
     is_first: torch.Tensor | None = None
+    in_burn_in: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ class Draws:
         env: Any = None,
         sequence: SequenceRule | None = None,
         by: By = "sampler",
+        burn_in: int = 0,
     ) -> Drawn:
         """One batch.
 
@@ -141,12 +144,13 @@ class Draws:
             sequence: sequences in place of transitions.
             by: "sampler"; "starts" makes all steps alike whatever the sampler is; "episodes" all episodes; "rest" draws
                 what is left of an epoch, and nothing of the next.
+            burn_in: of sequences.
 
         Raises:
             EmptyBufferError: nothing may be drawn, or less than asked for.
         """
         windows = self._windows(env)
-        view = self._view(sequence, windows)
+        view = self._view(sequence, windows, burn_in)
         beta = self.sampler.beta_now() if isinstance(self.sampler, Prioritized | RankPrioritized) else 0.0
         reason, fields = self._core.draw(batch_size, stream.native, view, beta, _BY[by], from_capsule)
         if fields is None:
@@ -155,6 +159,8 @@ class Draws:
         drawn, lengths, of_windows = self._sort(list(fields), sequence, windows, weighs, self.hindsight is not None)
         if windows:
             self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
+        elif self.hindsight is not None:
+            self._relabel_steps(drawn)
         return drawn
 
     def at(self, handles: NDArray[np.int64], env: Any = None) -> Drawn:
@@ -266,8 +272,10 @@ class Draws:
         padded, crossing = sequence.pad == "end", sequence.cross_episodes
         return _native.StartRule(sequence.length, sequence.stride, padded, crossing, finished_only)
 
-    def _view(self, sequence: SequenceRule | None, windows: Sequence[tuple[int, int]]) -> _native.View:
-        key = (sequence, tuple(windows))
+    def _view(
+        self, sequence: SequenceRule | None, windows: Sequence[tuple[int, int]], burn_in: int = 0
+    ) -> _native.View:
+        key = (sequence, tuple(windows), burn_in)
         view = self._views.get(key)
         if view is None:
             goals = None
@@ -275,20 +283,24 @@ class Draws:
                 achieved, desired = self._goal_leaves
                 goals = (STRATEGIES.index(self.hindsight.strategy), self.hindsight.n_sampled_goal, achieved, desired)
             time = 0 if sequence is None else sequence.length
-            view = _native.View(self.n_steps, self.gamma, time, self._rule(sequence), goals, list(windows))
+            view = _native.View(
+                self.n_steps, self.gamma, time, self._rule(sequence), goals, list(windows), burn_in=burn_in
+            )
             if len(self._views) > 64:  # lengths that change from call to call
                 self._views.clear()
             self._views[key] = view
         return view
 
     def _windows(self, env: Any) -> list[tuple[int, int]]:
-        """The parts of every step of a window that are computed with here."""
+        """The parts of every step of a window that are computed with here; a window of one step is the row itself."""
+        if self.n_steps == 1:
+            return []
         if self.hindsight is None:
-            return [(_REWARD, 0)] if env is not None and self.n_steps > 1 else []
+            return [] if env is None else [(_REWARD, 0)]
         achieved, _ = self._goal_leaves
         windows = [(_REWARD, 0), (_SUCCESSOR, achieved)]
         windows += [(_EXTRA, self._names.index(name)) for name in self.hindsight.copy_info]
-        if self.hindsight.compute_terminated is not None and self.n_steps > 1:
+        if self.hindsight.compute_terminated is not None:
             leaves = range(len(self.timeline.observation.leaves))
             windows += [(_SUCCESSOR, leaf) for leaf in leaves if leaf != achieved]
         return windows
@@ -309,11 +321,11 @@ class Draws:
         extras = {name: next(rest) for name in self._names}
         lengths = next(rest).numpy() if windows else np.empty(0, np.int64)
         of_windows = [next(rest).numpy() for _ in windows]
-        mask, is_first = (next(rest), next(rest)) if sequence is not None else (None, None)
+        mask, is_first, in_burn_in = (None, None, None) if sequence is None else (next(rest), next(rest), next(rest))
         handles = next(rest).numpy()
         weights = next(rest) if weighs else None
         relabelled = next(rest).numpy() if relabels else None
-        drawn = Drawn(base, handles, discounts, extras, weights, relabelled, mask, is_first)
+        drawn = Drawn(base, handles, discounts, extras, weights, relabelled, mask, is_first, in_burn_in)
         return drawn, lengths, of_windows
 
     def _compute(self, drawn: Drawn, lengths: Array, windows: dict[tuple[int, int], Array], env: Any) -> None:
@@ -341,6 +353,47 @@ class Draws:
             sums += np.where((i < lengths)[:, None], self.gamma**i * rewards[:, i].astype(np.float64), 0.0)
         return sums.astype(np.float32)
 
+    def _reward(self, achieved: Array, desired: Array, info: Infos) -> Array:
+        assert self.hindsight is not None
+        returned = self.hindsight.compute_reward(achieved, desired, info)
+        computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
+        if np.isnan(computed).any():
+            row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
+            raise NaNRewardError(
+                f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, "
+                "expected numbers"
+            )
+        return computed
+
+    def _relabel_steps(self, drawn: Drawn) -> None:
+        """Rewards, and where there is a rule for them dones, of single steps under their new goals."""
+        assert self.hindsight is not None
+        assert drawn.relabelled is not None
+        changed = drawn.relabelled
+        if drawn.mask is not None:
+            changed = (changed[:, None] & drawn.mask.numpy()).reshape(-1)
+        rows = np.flatnonzero(changed)
+        if not len(rows):
+            return
+        leaves = self.timeline.observation.leaves
+        achieved_leaf, desired_leaf = self._goal_leaves
+        successors = len(leaves) + len(self.timeline.action.leaves)
+        shape = leaves[desired_leaf].shape
+        achieved = drawn.base[successors + achieved_leaf].numpy().reshape(-1, *shape)[rows]
+        desired = drawn.base[desired_leaf].numpy().reshape(-1, *shape)[rows]
+        columns = {}
+        for name in self.hindsight.copy_info:
+            column = (drawn.extras or {})[name].numpy()
+            columns[name] = column.reshape(-1, *column.shape[1 if drawn.mask is None else 2 :])[rows]
+        info = Infos(columns, len(rows))
+        rewards = drawn.base[-1].numpy()
+        rewards.reshape(-1, rewards.shape[-1])[rows] = self._reward(achieved, desired, info).reshape(len(rows), -1)
+        if self.hindsight.compute_terminated is not None:
+            reached = one_per_step(
+                self.hindsight.compute_terminated(achieved, desired, info), "compute_terminated", len(rows)
+            )
+            drawn.base[-2].numpy().reshape(-1)[rows] = reached.astype(bool)
+
     def _relabel(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> Array:
         """Rewards, and where there is a rule for them ends, under the new goals; returns the windows' new lengths."""
         assert self.hindsight is not None
@@ -352,14 +405,7 @@ class Draws:
         desired = np.repeat(desired_all.reshape(-1, *goal_shape)[rows], lengths[rows], axis=0)
         columns = {name: windows[_EXTRA, self._names.index(name)][rows][inside] for name in self.hindsight.copy_info}
         info = Infos(columns, len(achieved))
-        returned = self.hindsight.compute_reward(achieved, desired, info)
-        computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
-        if np.isnan(computed).any():
-            row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
-            raise NaNRewardError(
-                f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, "
-                "expected numbers"
-            )
+        computed = self._reward(achieved, desired, info)
         rewards = windows[_REWARD, 0][rows]
         rewards[inside] = computed.reshape(len(computed), -1)
         windows[_REWARD, 0][rows] = rewards

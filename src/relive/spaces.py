@@ -52,6 +52,11 @@ class Tree:
         self.space = space
         self.leaves = tuple(leaves)
         self.is_leaf = not isinstance(space, spaces.Dict | spaces.Tuple)
+        # Of a Dict of arrays, which most trees are.
+        is_flat = isinstance(space, spaces.Dict) and not any(
+            isinstance(child, spaces.Dict | spaces.Tuple) for child in space.spaces.values()
+        )
+        self._flat_keys = list(space.spaces) if is_flat else None  # type: ignore[attr-defined]
 
     def flatten(self, value: Any, *, exact: bool = True) -> tuple[Any, ...]:
         """The parts of a nested value, one for each leaf.
@@ -65,6 +70,8 @@ class Tree:
         """The nested value that has these parts."""
         if self.is_leaf:
             return parts[0]
+        if self._flat_keys is not None:
+            return dict(zip(self._flat_keys, parts, strict=True))
         return _assemble(self.space, iter(parts))
 
     def map(self, function: Callable[[Leaf], Any]) -> Any:

@@ -198,8 +198,8 @@ class DrawingMethods(BaseBuffer):
                 )
             by = "starts"
         with self._sampling(operator.index(batch_size)):
-            drawn = self._all_draws.draw(batch_size, self._stream_or_global(), env, rule, by)
-        return self._sequences_of(drawn, burn_in, states, env)
+            drawn = self._all_draws.draw(batch_size, self._stream_or_global(), env, rule, by, burn_in)
+        return self._sequences_of(drawn, states, env)
 
     def count_sequences(
         self, length: int, *, stride: int = 1, pad: Literal["end", "none"] = "end", cross_episodes: bool = False
@@ -352,14 +352,13 @@ class DrawingMethods(BaseBuffer):
             "relabelled": drawn.relabelled,
         }
 
-    def _sequences_of(self, drawn: Drawn, burn_in: int, states: Sequence[str], env: Any) -> SequenceSamples:
+    def _sequences_of(self, drawn: Drawn, states: Sequence[str], env: Any) -> SequenceSamples:
         assert drawn.mask is not None
         assert drawn.is_first is not None
+        assert drawn.in_burn_in is not None
         samples = self._batch(drawn.base, env, self.n_steps > 1, None if env is None else drawn.mask.numpy())
         attributes = self._attributes(drawn)
-        marked = drawn.mask.clone()
-        marked[:, burn_in:] = False
-        fields = [drawn.mask, drawn.is_first, marked]
+        fields = [drawn.mask, drawn.is_first, drawn.in_burn_in]
         mask, is_first, in_burn_in, *discounts = self._on_device(
             fields if drawn.discounts is None else [*fields, drawn.discounts]
         )
