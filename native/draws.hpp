@@ -358,7 +358,7 @@ class Draws {
                 store(handles + i * sizeof(std::int64_t),
                       drawn_[i].number * lanes + static_cast<std::int64_t>(drawn_[i].lane));
             }
-            if (view.goals) relabel(view, gathering, out, *bits, relabelled);
+            if (view.goals) relabel(view, gathering, out, *bits, relabelled, weighs);
             return chosen;
         });
         if (choice != Choice::drawn) return {static_cast<int>(choice), nb::none()};
@@ -366,8 +366,10 @@ class Draws {
         return {0, memory.hand_out(convert)};
     }
 
+    // Draws by value come in the order of the steps, so the rows that get a goal are drawn too; of other draws the first
+    // rows are as good as any.
     void relabel(const View& view, const ViewGather& gathering, const ViewBatch& out, BitGenerator& bits,
-                 std::byte* flags) {
+                 std::byte* flags, bool is_ordered) {
         const std::size_t size = drawn_.size();
         const GoalRule& rule = *view.goals;
         const Starts& starts = episodes_->starts(StartRule{1, 1, true, false, view.rule.finished_only});
@@ -383,8 +385,11 @@ class Draws {
         const std::size_t wanted = size * rule.sampled / (rule.sampled + 1);
         const auto time = static_cast<std::size_t>(std::max<std::int64_t>(view.time, 1));
         for (std::size_t k = 0; k < wanted; ++k) {
-            const auto j = k + static_cast<std::size_t>(detail::draw_one(bits, static_cast<std::int64_t>(size - k)));
-            std::swap(order[k], order[j]);
+            if (is_ordered) {
+                const auto j =
+                    k + static_cast<std::size_t>(detail::draw_one(bits, static_cast<std::int64_t>(size - k)));
+                std::swap(order[k], order[j]);
+            }
             const std::size_t i = order[k];
             store(flags + i, std::uint8_t{1});
             goals_.push_back(choose_goal(timeline_, *episodes_, starts, rule, before, drawn_[i], bits));

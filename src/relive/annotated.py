@@ -20,7 +20,12 @@ def annotated(batch: Batch, **attributes: Any) -> Batch:
 
 def named_tuple(batch: tuple[Any, ...]) -> type:
     """The named tuple that a batch is, without what was put beside its fields."""
-    return next(kind for kind in type(batch).__mro__ if "_fields" in vars(kind))
+    return _named_tuple(type(batch))
+
+
+@cache
+def _named_tuple(kind: type) -> type:
+    return next(base for base in kind.__mro__ if "_fields" in vars(base))
 
 
 class _Annotated:

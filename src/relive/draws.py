@@ -357,7 +357,7 @@ class Draws:
         assert self.hindsight is not None
         returned = self.hindsight.compute_reward(achieved, desired, info)
         computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
-        if np.isnan(computed).any():
+        if np.isnan(computed.sum()) and np.isnan(computed).any():
             row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
             raise NaNRewardError(
                 f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, "
@@ -369,11 +369,15 @@ class Draws:
         """Rewards, and where there is a rule for them dones, of single steps under their new goals."""
         assert self.hindsight is not None
         assert drawn.relabelled is not None
-        changed = drawn.relabelled
-        if drawn.mask is not None:
-            changed = (changed[:, None] & drawn.mask.numpy()).reshape(-1)
-        rows = np.flatnonzero(changed)
-        if not len(rows):
+        rows: Any = slice(0, int(np.count_nonzero(drawn.relabelled)))  # the first ones, unless draws are by value
+        count = rows.stop
+        if drawn.mask is not None or drawn.weights is not None:
+            changed = drawn.relabelled
+            if drawn.mask is not None:
+                changed = (changed[:, None] & drawn.mask.numpy()).reshape(-1)
+            rows = np.flatnonzero(changed)
+            count = len(rows)
+        if count == 0:
             return
         leaves = self.timeline.observation.leaves
         achieved_leaf, desired_leaf = self._goal_leaves
@@ -385,13 +389,12 @@ class Draws:
         for name in self.hindsight.copy_info:
             column = (drawn.extras or {})[name].numpy()
             columns[name] = column.reshape(-1, *column.shape[1 if drawn.mask is None else 2 :])[rows]
-        info = Infos(columns, len(rows))
+        info = Infos(columns, count)
         rewards = drawn.base[-1].numpy()
-        rewards.reshape(-1, rewards.shape[-1])[rows] = self._reward(achieved, desired, info).reshape(len(rows), -1)
+        rewards.reshape(-1, rewards.shape[-1])[rows] = self._reward(achieved, desired, info).reshape(count, -1)
         if self.hindsight.compute_terminated is not None:
-            reached = one_per_step(
-                self.hindsight.compute_terminated(achieved, desired, info), "compute_terminated", len(rows)
-            )
+            returned = self.hindsight.compute_terminated(achieved, desired, info)
+            reached = one_per_step(returned, "compute_terminated", count)
             drawn.base[-2].numpy().reshape(-1)[rows] = reached.astype(bool)
 
     def _relabel(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> Array:

@@ -338,19 +338,22 @@ class DrawingMethods(BaseBuffer):
         if drawn.discounts is not None:
             (discounts,) = self._on_device([drawn.discounts])
             samples = samples._replace(discounts=discounts)
-        if isinstance(self.sampler, Uniform) and self.hindsight is None and not self._timeline.extra.leaves:
+        if (
+            drawn.weights is None
+            and drawn.relabelled is None
+            and not drawn.extras
+            and isinstance(self.sampler, Uniform)
+        ):
             return samples
         return annotated(samples, **self._attributes(drawn))
 
     def _attributes(self, drawn: Drawn) -> dict[str, Any]:
-        extras = drawn.extras or {}
-        moved = self._on_device([*extras.values(), *([] if drawn.weights is None else [drawn.weights])])
-        return {
-            "weights": None if drawn.weights is None else moved[-1],
-            "handles": drawn.handles,
-            "extras": dict(zip(extras, moved, strict=False)),
-            "relabelled": drawn.relabelled,
-        }
+        extras, weights = drawn.extras or {}, drawn.weights
+        if extras or weights is not None:
+            moved = self._on_device([*extras.values(), *([] if weights is None else [weights])])
+            extras = dict(zip(extras, moved, strict=False))
+            weights = None if weights is None else moved[-1]
+        return {"weights": weights, "handles": drawn.handles, "extras": extras, "relabelled": drawn.relabelled}
 
     def _sequences_of(self, drawn: Drawn, states: Sequence[str], env: Any) -> SequenceSamples:
         assert drawn.mask is not None
