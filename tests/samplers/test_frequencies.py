@@ -67,12 +67,18 @@ def test_goals_are_uniform_over_what_the_strategy_allows(strategy: str, sampler:
     assert fits(pairs, expected)
 
 
-def test_which_rows_of_a_batch_are_relabelled_is_random() -> None:
-    life = lived(Config("goal", rows=9, strategy="future", n_sampled_goal=1), 4)
+def test_which_rows_of_a_stratified_batch_are_relabelled_is_random() -> None:
+    """They come in the order of the steps; of independent draws the first rows are as good as any."""
+    life = lived(Config("goal", rows=9, sampler="prioritized", strategy="future", n_sampled_goal=1), 4)
     flags = np.array([life.buffer.sample(8).relabelled for _ in range(4000)])
     assert are_equal(np.nonzero(flags)[1].tolist(), range(8))
     patterns = {tuple(row) for row in flags.tolist()}
     assert len(patterns) == 70  # all ways to choose four of eight
+
+
+def test_the_first_rows_of_a_uniform_batch_are_relabelled() -> None:
+    life = lived(Config("goal", rows=9, strategy="future", n_sampled_goal=1), 4)
+    assert life.buffer.sample(8).relabelled.tolist() == [True] * 4 + [False] * 4
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2}, {"pad": "none"}, {"cross_episodes": True, "pad": "none"}])
