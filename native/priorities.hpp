@@ -100,7 +100,6 @@ class Priorities final : public Observer {
             const std::size_t slot = slot_of(steps[i]);
             drawn_[i] = slot;
             prefetch(reinterpret_cast<const std::byte*>(values_.get() + slot), sizeof(double));
-            for (const Index& index : indices_) prefetch(reinterpret_cast<const std::byte*>(index.has.get() + slot), 1);
         }
         for (std::size_t i = 0; i < steps.size(); ++i) {
             masses_[i] = value_of(priorities[i]);
@@ -108,6 +107,10 @@ class Priorities final : public Observer {
         }
         for (std::size_t i = 0; i < steps.size(); ++i) values_[drawn_[i]] = masses_[i];
         for (Index& index : indices_) {
+            if (index.sums && !uses_ && index.rule.is_all()) {  // it has every held step
+                index.sums->set_many(drawn_.data(), masses_.data(), masses_.size());
+                continue;
+            }
             for (const std::size_t slot : drawn_) {
                 if (index.has[slot]) index.pending.push_back(slot);
             }

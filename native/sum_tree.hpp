@@ -98,6 +98,7 @@ class SumTree {
     // The masses of `size` leaves; of equal indices the last one counts. Every parent above them is computed once.
     void set_many(const std::size_t* indices, const double* masses, std::size_t size) {
         stale_.resize(size);  // before anything changes, since it may throw
+        changed_.resize(size);
         for (std::size_t i = 0; i < size; ++i) fetch(sums_[0] + indices[i]);
         for (const std::vector<double*>* values : {&sums_, &largest_, &smallest_}) {
             for (std::size_t i = 0; i < size && !values->empty(); ++i) fetch((*values)[1] + indices[i] / fan_out);
@@ -109,10 +110,10 @@ class SumTree {
             used_ = std::max(used_, indices[i] + 1);
             stale += mark(0, indices[i] / fan_out, stale);
         }
+        if (!largest_.empty()) refresh_changed<largest_of>(largest_, stale);
+        if (!smallest_.empty()) refresh_changed<smallest_of>(smallest_, stale);
         for (std::size_t level = 0; level < levels(); ++level) {
             refresh_all<sum_of>(sums_, level, stale);
-            if (!largest_.empty()) refresh_all<largest_of>(largest_, level, stale);
-            if (!smallest_.empty()) refresh_all<smallest_of>(smallest_, level, stale);
             std::size_t parents = 0;
             for (std::size_t i = 0; i < stale; ++i) {
                 const std::size_t node = stale_[i];
@@ -261,6 +262,25 @@ class SumTree {
         for (std::size_t i = 0; i < stale; ++i) parents[stale_[i]] = Combine(children + stale_[i] * fan_out);
     }
 
+    // The same for an extreme of the leaves, on all levels: most new leaves change none, so few nodes are left after the
+    // first level.
+    template <double (*Combine)(const double*) noexcept>
+    void refresh_changed(const std::vector<double*>& values, std::size_t stale) noexcept {
+        std::copy(stale_.begin(), stale_.begin() + static_cast<std::ptrdiff_t>(stale), changed_.begin());
+        for (std::size_t level = 0; level < levels() && stale > 0; ++level) {
+            std::size_t parents = 0;
+            for (std::size_t i = 0; i < stale; ++i) {
+                const std::size_t node = changed_[i];
+                const double value = Combine(values[level] + node * fan_out);
+                const bool changes = value != values[level + 1][node];
+                values[level + 1][node] = value;
+                changed_[parents] = node / fan_out;
+                parents += changes ? 1 : 0;
+            }
+            stale = parents;
+        }
+    }
+
     // Puts `node` at `place` of the stale nodes; 1 where it is not yet among them, else 0. Without a branch, which
     // nobody could predict.
     std::size_t mark(std::size_t level, std::size_t node, std::size_t place) noexcept {
@@ -330,6 +350,7 @@ class SumTree {
     std::vector<double*> smallest_;
     // Of set_many: nodes whose parents are to be computed, and a bit for each, all 0 between calls.
     std::vector<std::size_t> stale_;
+    std::vector<std::size_t> changed_;
     std::vector<std::vector<std::uint64_t>> marks_;
 };
 

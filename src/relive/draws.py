@@ -29,10 +29,13 @@ By = Literal["sampler", "starts", "episodes", "rest"]
 
 _ALIKE, _PROPORTIONAL, _RANKED = 0, 1, 2
 _BY: dict[By, int] = {"sampler": 0, "starts": 1, "episodes": 2, "rest": 3}
-_SUCCESSOR, _EXTRA, _REWARD, _DONE = 2, 3, 4, 5
+_SUCCESSOR, _EXTRA, _REWARD = 2, 3, 4
+_NO_LENGTHS = np.empty(0, np.int64)
+# What an object makes for itself, so that copies do not carry it.
+_OWN = ("_core", "_views", "_names", "_weighs", "_base", "_goal_leaves")
 
 
-@dataclass
+@dataclass(slots=True)
 class Drawn:
     """The fields of one draw, ``(batch, ...)``, or of sequences ``(batch, time, ...)``.
 
@@ -48,7 +51,7 @@ class Drawn:
         in_burn_in: of sequences, which real steps are within the burn-in.
     """
 
-    base: list[torch.Tensor]
+    base: tuple[torch.Tensor, ...]
     handles: NDArray[np.int64]
     discounts: torch.Tensor | None = None
     extras: dict[str, torch.Tensor] | None = None
@@ -105,6 +108,8 @@ class Draws:
         self.hindsight = hindsight
         self.max_times_sampled = max_times_sampled
         self._names = _field_names(timeline)
+        self._weighs = isinstance(sampler, Prioritized | RankPrioritized)
+        self._base = 2 * len(timeline.observation.leaves) + len(timeline.action.leaves) + 2  # fields of a transition
         self._goal_leaves = (0, 0) if hindsight is None else _goal_leaves(timeline, hindsight)
         self._core = _native.Draws(timeline.core)
         self._views: dict[Any, _native.View] = {}
@@ -151,12 +156,12 @@ class Draws:
         """
         windows = self._windows(env)
         view = self._view(sequence, windows, burn_in)
-        beta = self.sampler.beta_now() if isinstance(self.sampler, Prioritized | RankPrioritized) else 0.0
+        beta = self.sampler.beta_now() if self._weighs else 0.0  # type: ignore[union-attr]
         reason, fields = self._core.draw(batch_size, stream.native, view, beta, _BY[by], from_capsule)
         if fields is None:
             raise self._refusal(reason, batch_size, sequence)
-        weighs = by == "sampler" and isinstance(self.sampler, Prioritized | RankPrioritized)
-        drawn, lengths, of_windows = self._sort(list(fields), sequence, windows, weighs, self.hindsight is not None)
+        weighs = by == "sampler" and self._weighs
+        drawn, lengths, of_windows = self._sort(fields, sequence, windows, weighs, self.hindsight is not None)
         if windows:
             self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
         elif self.hindsight is not None:
@@ -173,7 +178,7 @@ class Draws:
         fields = self._core.at(handles, self._view(None, windows), from_capsule)
         if fields is None:
             raise self._stale(handles)
-        drawn, lengths, of_windows = self._sort(list(fields), None, windows, False, False)
+        drawn, lengths, of_windows = self._sort(fields, None, windows, False, False)
         if windows:
             self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
         return drawn
@@ -245,11 +250,7 @@ class Draws:
         return self.max_times_sampled is not None or isinstance(self.sampler, Prioritized | RankPrioritized)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("_core", "_views", "_names", "_goal_leaves")
-        }
+        state = {name: value for name, value in vars(self).items() if name not in _OWN}
         state["epochs"] = self._core.epochs()
         if self._keeps_values:
             handles = self.timeline.core.all_handles()
@@ -307,19 +308,17 @@ class Draws:
 
     def _sort(
         self,
-        fields: list[torch.Tensor],
+        fields: tuple[torch.Tensor, ...],
         sequence: SequenceRule | None,
         windows: Sequence[tuple[int, int]],
         weighs: bool,
         relabels: bool,
     ) -> tuple[Drawn, Array, list[Array]]:
         """Gives the fields their names, in the order in which ``ViewFields`` lists them."""
-        rest = iter(fields)
-        leaves = 2 * len(self.timeline.observation.leaves) + len(self.timeline.action.leaves)
-        base = [next(rest) for _ in range(leaves + 2)]
+        base, rest = fields[: self._base], iter(fields[self._base :])
         discounts = next(rest) if self.n_steps > 1 else None
         extras = {name: next(rest) for name in self._names}
-        lengths = next(rest).numpy() if windows else np.empty(0, np.int64)
+        lengths = next(rest).numpy() if windows else _NO_LENGTHS
         of_windows = [next(rest).numpy() for _ in windows]
         mask, is_first, in_burn_in = (None, None, None) if sequence is None else (next(rest), next(rest), next(rest))
         handles = next(rest).numpy()
@@ -357,7 +356,8 @@ class Draws:
         assert self.hindsight is not None
         returned = self.hindsight.compute_reward(achieved, desired, info)
         computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
-        if np.isnan(computed.sum()) and np.isnan(computed).any():
+        total = computed.sum()
+        if total != total and np.isnan(computed).any():
             row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
             raise NaNRewardError(
                 f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, "
@@ -369,8 +369,9 @@ class Draws:
         """Rewards, and where there is a rule for them dones, of single steps under their new goals."""
         assert self.hindsight is not None
         assert drawn.relabelled is not None
-        rows: Any = slice(0, int(np.count_nonzero(drawn.relabelled)))  # the first ones, unless draws are by value
-        count = rows.stop
+        share = self.hindsight.n_sampled_goal
+        count = len(drawn.handles) * share // (share + 1)
+        rows: Any = slice(0, count)  # the first ones, unless draws are by value
         if drawn.mask is not None or drawn.weights is not None:
             changed = drawn.relabelled
             if drawn.mask is not None:
@@ -383,15 +384,15 @@ class Draws:
         achieved_leaf, desired_leaf = self._goal_leaves
         successors = len(leaves) + len(self.timeline.action.leaves)
         shape = leaves[desired_leaf].shape
-        achieved = drawn.base[successors + achieved_leaf].numpy().reshape(-1, *shape)[rows]
-        desired = drawn.base[desired_leaf].numpy().reshape(-1, *shape)[rows]
+        achieved = _steps(drawn.base[successors + achieved_leaf], shape)[rows]
+        desired = _steps(drawn.base[desired_leaf], shape)[rows]
         columns = {}
         for name in self.hindsight.copy_info:
             column = (drawn.extras or {})[name].numpy()
             columns[name] = column.reshape(-1, *column.shape[1 if drawn.mask is None else 2 :])[rows]
         info = Infos(columns, count)
-        rewards = drawn.base[-1].numpy()
-        rewards.reshape(-1, rewards.shape[-1])[rows] = self._reward(achieved, desired, info).reshape(count, -1)
+        rewards = _steps(drawn.base[-1], drawn.base[-1].shape[-1:])
+        rewards[rows] = self._reward(achieved, desired, info).reshape(count, -1)
         if self.hindsight.compute_terminated is not None:
             returned = self.hindsight.compute_terminated(achieved, desired, info)
             reached = one_per_step(returned, "compute_terminated", count)
@@ -519,6 +520,12 @@ def _goal_leaves(timeline: Timeline, hindsight: Hindsight) -> tuple[int, int]:
     every = timeline.observation.unflatten(range(len(timeline.observation.leaves)))
     achieved, desired = (every[key] for key in hindsight.goal_keys)
     return achieved, desired
+
+
+def _steps(tensor: torch.Tensor, shape: tuple[int, ...]) -> Array:
+    """A field as one array of steps, ``(n, *shape)``, sharing its memory."""
+    array: Array = tensor.numpy()
+    return array if array.ndim == len(shape) + 1 else array.reshape(-1, *shape)
 
 
 def _field_names(timeline: Timeline) -> list[str]:

@@ -329,6 +329,8 @@ class DrawingMethods(BaseBuffer):
         return nullcontext() if self._limiter is None else self._limiter.sampling(size, self._timeline.core.held)
 
     def _sample_by(self, by: By, batch_size: int, env: Any) -> Samples:
+        if self._limiter is None:
+            return self._samples_of(self._all_draws.draw(batch_size, self._stream_or_global(), env, None, by), env)
         with self._sampling(operator.index(batch_size)):
             drawn = self._all_draws.draw(batch_size, self._stream_or_global(), env, None, by)
         return self._samples_of(drawn, env)
