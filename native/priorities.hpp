@@ -2,8 +2,9 @@
 // because a step may be drawn so many times only.
 //
 // Every held step has a value: its mass (Schaul et al. 2016, arXiv 1511.05952, eq. 1), its raw priority for draws by
-// rank, 1 where all are alike. For every rule that draws ask for there is an index over the steps that it names now; the
-// value of another step waits here until it becomes one. Indices are brought up to date at the end of each call.
+// rank, 1 where all are alike. For every rule that draws ask for there is an index over the steps that it names now. The
+// first index names all held steps, so the leaves of its tree are their values; where it has no tree or leaves steps out
+// (those that were drawn often enough) values lie in an array. Indices are brought up to date at the end of each call.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +47,7 @@ class Priorities final : public Observer {
           episodes_(episodes),
           options_(options),
           slots_(timeline.layout().rows * timeline.layout().lanes) {
-        values_ = zero_pages<double>(slots_);
+        if (options_.kind == Kind::ranked || options_.most_uses > 0) values_ = zero_pages<double>(slots_);
         known_ = zero_pages<std::uint8_t>(slots_);
         if (options_.most_uses > 0) uses_ = zero_pages<std::uint32_t>(slots_);
         if (options_.kind == Kind::ranked) ranks_.emplace(options_.alpha, slots_);
@@ -97,20 +98,20 @@ class Priorities final : public Observer {
         drawn_.resize(steps.size());
         masses_.resize(steps.size());
         for (std::size_t i = 0; i < steps.size(); ++i) {
-            const std::size_t slot = slot_of(steps[i]);
-            drawn_[i] = slot;
-            prefetch(reinterpret_cast<const std::byte*>(values_.get() + slot), sizeof(double));
+            drawn_[i] = slot_of(steps[i]);
+            if (!values_) indices_.front().sums->fetch_path(drawn_[i]);
         }
         for (std::size_t i = 0; i < steps.size(); ++i) {
             masses_[i] = value_of(priorities[i]);
             largest_given_ = std::max(largest_given_, masses_[i]);
         }
-        for (std::size_t i = 0; i < steps.size(); ++i) values_[drawn_[i]] = masses_[i];
+        if (values_) {
+            for (std::size_t i = 0; i < steps.size(); ++i) values_[drawn_[i]] = masses_[i];
+        } else {
+            indices_.front().sums->set_many(drawn_.data(), masses_.data(), masses_.size());
+        }
         for (Index& index : indices_) {
-            if (index.sums && !uses_ && index.rule.is_all()) {  // it has every held step
-                index.sums->set_many(drawn_.data(), masses_.data(), masses_.size());
-                continue;
-            }
+            if (has_the_values(index)) continue;
             for (const std::size_t slot : drawn_) {
                 if (index.has[slot]) index.pending.push_back(slot);
             }
@@ -118,15 +119,20 @@ class Priorities final : public Observer {
         }
     }
 
-    double value(const Drawn& step) const noexcept { return values_[slot_of(step)]; }
+    double value(const Drawn& step) const noexcept { return value_at(slot_of(step)); }
     std::uint32_t uses(const Drawn& step) const noexcept { return uses_ ? uses_[slot_of(step)] : 0; }
 
     // Values and uses as another object had them, for held steps.
     void restore(const std::vector<Drawn>& steps, const double* values, const std::uint32_t* uses,
                  double largest_given) {
         for (std::size_t i = 0; i < steps.size(); ++i) {
-            values_[slot_of(steps[i])] = values[i];
-            if (uses_) uses_[slot_of(steps[i])] = uses[i];
+            const std::size_t slot = slot_of(steps[i]);
+            if (values_) {
+                values_[slot] = values[i];
+            } else {
+                indices_.front().sums->set_many(&slot, &values[i], 1);
+            }
+            if (uses_) uses_[slot] = uses[i];
         }
         largest_given_ = largest_given;
         for (Index& index : indices_) refill(index);
@@ -208,27 +214,34 @@ class Priorities final : public Observer {
         return options_.kind == Kind::proportional ? std::pow(priority + options_.eps, options_.alpha) : priority;
     }
 
+    bool has_the_values(const Index& index) const noexcept { return !values_ && &index == &indices_.front(); }
+    double value_at(std::size_t slot) const noexcept {
+        return values_ ? values_[slot] : indices_.front().sums->leaf(slot);
+    }
+    // What a step counts in an index; where that has the values, it is a step that was not in it before.
+    double mass_in(const Index& index, std::size_t slot) const noexcept {
+        if (!index.has[slot]) return 0.0;
+        return has_the_values(index) ? newest_ : value_at(slot);
+    }
+
     void forget(std::size_t slot) {
+        if (options_.kind != Kind::alike && value_at(slot) >= largest_held()) largest_is_gone_ = true;
         for (Index& index : indices_) take_out(index, slot);
-        values_[slot] = 0.0;
+        if (values_) values_[slot] = 0.0;
         known_[slot] = 0;
         if (uses_) uses_[slot] = 0;
     }
 
     // All new steps of one call get the same, and the maximum is that of the steps that are still held.
     void give_initial_values() {
-        bool largest_is_gone = false;
-        const double largest = options_.kind == Kind::alike ? 1.0 : largest_held();
         for (const Drawn& step : new_) {
-            const std::size_t slot = slot_of(step);
-            if (!known_[slot]) continue;
-            largest_is_gone = largest_is_gone || values_[slot] >= largest;
-            forget(slot);
+            if (known_[slot_of(step)]) forget(slot_of(step));
         }
         double value = 1.0;
         if (options_.kind != Kind::alike) {
             if (std::isnan(options_.initial)) {
-                if (largest_is_gone) flush(indices_.front());
+                if (largest_is_gone_) flush(indices_.front());
+                largest_is_gone_ = false;
                 value = options_.max_ever ? largest_given_ : largest_held();
                 if (value == 0.0) value = value_of(1.0);
             } else {
@@ -236,8 +249,9 @@ class Priorities final : public Observer {
             }
             largest_given_ = std::max(largest_given_, value);
         }
+        newest_ = value;
         for (const Drawn& step : new_) {
-            values_[slot_of(step)] = value;
+            if (values_) values_[slot_of(step)] = value;
             known_[slot_of(step)] = 1;
         }
     }
@@ -305,7 +319,7 @@ class Priorities final : public Observer {
         } else {
             masses_.resize(index.pending.size());
             for (std::size_t i = 0; i < masses_.size(); ++i) {
-                masses_[i] = index.has[index.pending[i]] ? values_[index.pending[i]] : 0.0;
+                masses_[i] = mass_in(index, index.pending[i]);
             }
             index.sums->set_many(index.pending.data(), masses_.data(), masses_.size());
         }
@@ -317,17 +331,22 @@ class Priorities final : public Observer {
         index.count = 0;
         index.left = 0;
         if (index.ranked) index.ranked->clear();
-        for (std::size_t slot = 0; slot < slots_; ++slot) {
+        const bool has_values = has_the_values(index);
+        const auto refilled = [&](std::size_t slot) {
             const Drawn step = step_of(slot);
+            const bool was_in = index.has[slot] != 0;
             const bool in = is_eligible(index, step);
-            if (index.has[slot] != in) index.has[slot] = in;
-            if (!in) continue;
+            if (was_in != in) index.has[slot] = in;
+            if (!in) return 0.0;
             ++index.count;
             index.left += draws_left(slot);
             if (index.ranked) index.ranked->insert(slot, values_[slot], step.number);
-        }
+            return has_values && !was_in ? newest_ : value_at(slot);
+        };
         if (index.sums) {
-            index.sums->set_range(0, slots_, [&](std::size_t slot) { return index.has[slot] ? values_[slot] : 0.0; });
+            index.sums->set_range(0, slots_, refilled);
+        } else {
+            for (std::size_t slot = 0; slot < slots_; ++slot) refilled(slot);
         }
     }
 
@@ -433,10 +452,12 @@ class Priorities final : public Observer {
     Episodes& episodes_;
     Options options_;
     std::size_t slots_;
-    ZeroPages<double> values_;
+    ZeroPages<double> values_;       // none where the first index has them
     ZeroPages<std::uint8_t> known_;  // steps that have a value
     ZeroPages<std::uint32_t> uses_;
     double largest_given_ = 0.0;
+    double newest_ = 0.0;           // the value of the newest steps
+    bool largest_is_gone_ = false;  // while the first index does not know
     std::list<Index> indices_;
     mutable std::optional<RankDistribution> ranks_;
     bool refill_ = false;

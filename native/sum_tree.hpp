@@ -95,14 +95,19 @@ class SumTree {
         }
     }
 
+    // Asks for the lines that a new mass of this leaf changes, as far as they may lie far away.
+    [[gnu::always_inline]] void fetch_path(std::size_t index) const noexcept {
+        fetch(sums_[0] + index);
+        for (const std::vector<double*>* values : {&sums_, &largest_, &smallest_}) {
+            if (!values->empty()) fetch((*values)[1] + index / fan_out);
+        }
+    }
+
     // The masses of `size` leaves; of equal indices the last one counts. Every parent above them is computed once.
     void set_many(const std::size_t* indices, const double* masses, std::size_t size) {
         stale_.resize(size);  // before anything changes, since it may throw
         changed_.resize(size);
-        for (std::size_t i = 0; i < size; ++i) fetch(sums_[0] + indices[i]);
-        for (const std::vector<double*>* values : {&sums_, &largest_, &smallest_}) {
-            for (std::size_t i = 0; i < size && !values->empty(); ++i) fetch((*values)[1] + indices[i] / fan_out);
-        }
+        for (std::size_t i = 0; i < size; ++i) fetch_path(indices[i]);
         std::size_t stale = 0;
         for (std::size_t i = 0; i < size; ++i) {
             assert(indices[i] < capacity_);

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import relive
@@ -38,6 +38,7 @@ def filled(steps: int, rows: int = 8, **options: Any) -> relive.ReplayBuffer:
     initial=st.sampled_from(["max", 2.5]),
     max_over=st.sampled_from(["held", "ever"]),
 )
+@example([107, 1, 104989], 2, 1, 0.4, 0.0, "max", "held")  # the largest goes when one call fills the ring anew
 def test_masses_are_those_of_the_twin(
     seeds: list[int], rows: int, lanes: int, alpha: float, eps: float, initial: Any, max_over: Any
 ) -> None:
@@ -240,6 +241,14 @@ def test_a_sampler_serves_one_buffer() -> None:
         step(buffer, 0, 1)
     one.update_priorities([0], [7.0])
     assert other.priorities([0]).tolist() == [1.0]
+
+
+def test_new_steps_that_push_out_every_old_one_do_not_inherit_from_them() -> None:
+    buffer = filled(3, rows=4)
+    buffer.update_priorities(buffer.handles(), [5.0, 9.0, 7.0])
+    rows = np.zeros((6, 1), np.float32)
+    buffer.extend(rows[..., None], rows[..., None] + 1, rows.astype(int), rows, rows)
+    assert buffer.priorities(buffer.handles()).tolist() == [1.0] * 4
 
 
 def test_priorities_without_a_sampler_that_has_them_are_refused() -> None:
