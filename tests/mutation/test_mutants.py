@@ -196,8 +196,15 @@ DRAWING_FAULTS = [
     Mutant(
         "new steps get the maximum of what was overwritten",
         "native/priorities.hpp",
-        "if (largest_is_gone) flush(indices_.front());",
-        "(void)largest_is_gone;",
+        "if (largest_is_gone_) flush(indices_.front());",
+        "(void)largest_is_gone_;",
+        PRIORITIES,
+    ),
+    Mutant(
+        "new steps get the maximum of what the same call emptied",
+        "native/priorities.hpp",
+        "if (known_[slot]) forget(slot);",
+        "if (known_[slot]) { forget(slot); largest_is_gone_ = false; }",
         PRIORITIES,
     ),
     Mutant(
