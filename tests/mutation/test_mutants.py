@@ -43,7 +43,7 @@ SB3_FAULTS = [
     ),
     Mutant(
         "gae_lambda is 1",
-        "src/relive/returns.py",
+        "src/relive/returns/seed.py",
         "trace = gamma * gae_lambda",
         "trace = gamma * 1.0",
     ),

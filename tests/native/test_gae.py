@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relive.returns import gae
+from relive.returns import seed_gae
 from tests.reference.gae import gae_in_float32, gae_of_ends
 
 
@@ -37,7 +37,7 @@ def test_every_bit_is_that_of_the_numpy_loop(
     arguments = rollout(np.random.default_rng(seed), steps, envs, scale)
     with np.errstate(all="ignore"):
         expected = gae_in_float32(*arguments, kind(gamma), kind(gae_lambda))
-    got = gae(*arguments, kind(gamma), kind(gae_lambda))
+    got = seed_gae(*arguments, kind(gamma), kind(gae_lambda))
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.tobytes() == theirs.tobytes()
 
@@ -48,7 +48,7 @@ def test_it_is_the_sum_of_discounted_errors_up_to_the_first_end(seed: int, steps
     terminated = np.concatenate([starts[1:], dones[None]]) > 0
     never = np.zeros_like(terminated)
     expected = gae_of_ends(rewards, values, terminated, never, values, last, 0.9, 0.7)
-    advantages, returns = gae(rewards, values, starts, last, dones, 0.9, 0.7)
+    advantages, returns = seed_gae(rewards, values, starts, last, dones, 0.9, 0.7)
     assert np.allclose(advantages, expected, rtol=1e-4, atol=1e-4)
     assert np.array_equal(returns, advantages + values)
 
@@ -60,11 +60,11 @@ def test_arrays_that_do_not_fit_together_are_refused(position: int, shape: tuple
     arguments: list[Any] = list(rollout(np.random.default_rng(0), 5, 2, 1.0))
     arguments[position] = np.zeros(shape, np.float32)
     with pytest.raises((ValueError, TypeError)):
-        gae(*arguments, 0.9, 0.9)
+        seed_gae(*arguments, 0.9, 0.9)
 
 
 def test_an_output_of_another_shape_is_refused() -> None:
     arguments = rollout(np.random.default_rng(0), 5, 2, 1.0)
     small = np.zeros((2, 2), np.float32)
     with pytest.raises((ValueError, TypeError)):
-        gae(*arguments, 0.9, 0.9, out=(small, small))
+        seed_gae(*arguments, 0.9, 0.9, out=(small, small))

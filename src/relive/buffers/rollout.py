@@ -17,7 +17,7 @@ from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.rollout_ends import RolloutEnds
 from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError
 from relive.randomness import Stream
-from relive.returns import gae
+from relive.returns import seed_gae
 from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
 from relive.timeline import Bytes
 
@@ -186,7 +186,7 @@ class RolloutMethods(BaseBuffer):
         self.full = self.pos == self.buffer_size
 
     def compute_returns_and_advantage(self, last_values: Any, dones: ArrayLike | None = None) -> None:
-        """Fills ``advantages`` (GAE, see `relive.returns.gae`) and ``returns``.
+        """Fills ``advantages`` (GAE, see `relive.returns.seed_gae`) and ``returns``.
 
         A rollout that is partly filled is computed up to its newest step.
 
@@ -215,7 +215,7 @@ class RolloutMethods(BaseBuffer):
         if not all(array.dtype == np.float32 and array.flags.c_contiguous for array in out):
             self.advantages, self.returns = np.zeros_like(self.values), np.zeros_like(self.values)
             out = (self.advantages[:steps], self.returns[:steps])
-        gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
+        seed_gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
         if self._ends.masked:
             absent = ~self._ends.valid[:steps]
             out[0][absent] = 0

@@ -1,4 +1,4 @@
-"""Return estimators on time-major arrays."""
+"""The seed's advantages, bit for bit: what `RolloutBuffer` computes unless it is told otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relive import _native
 Floats = NDArray[np.float32]
 
 
-def gae(
+def seed_gae(
     rewards: Floats,
     values: Floats,
     episode_starts: Floats,
