@@ -79,9 +79,10 @@ check-format: $(VENV)/.dev
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 
 .PHONY: lint
-lint: $(VENV)/.dev  ## ruff and mypy
+lint: $(VENV)/.dev  ## ruff, mypy, and no reference that a reader cannot follow
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(PYTHON_CODE)
+	$(BIN)/python scripts/check_words.py
 
 .PHONY: native
 native: $(DEV)/.native  ## rebuild the native module, warnings being errors

@@ -1,4 +1,4 @@
-"""Subclasses as they are found in the wild keep working (SB3.md, 1.9)."""
+"""Subclasses of the kinds that are found in public code for Stable-Baselines3 keep working."""
 
 from __future__ import annotations
 

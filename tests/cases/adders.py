@@ -1,8 +1,9 @@
-"""Tables of what is added and what may be drawn: Acme's table of adder cases (PEERS 4, item 17), written anew.
+"""Tables of what is added and what may be drawn: Acme's table of adder cases, written anew.
 
-Acme adds rows for windows that begin before the episode does; relive has one row for every step. Its period is our
-stride, its WRITE and ZERO_PAD are ``pad="end"``, its TRUNCATE is ``pad="none"``, its CONTINUE ``cross_episodes=True``.
-Observations are numbers; a step is (observation, reward, how it ends: "" or "T" terminated or "L" time limit).
+Theirs is ``acme/adders/reverb/test_cases.py`` of google-deepmind/acme. Acme adds rows for windows that begin before the
+episode does; relive has one row for every step. Its period is our stride, its WRITE and ZERO_PAD are ``pad="end"``, its
+TRUNCATE is ``pad="none"``, its CONTINUE ``cross_episodes=True``. Observations are numbers; a step is (observation,
+reward, how it ends: "" or "T" terminated or "L" time limit).
 """
 
 from __future__ import annotations

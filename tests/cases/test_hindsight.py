@@ -1,4 +1,4 @@
-"""CASES, group G: hindsight; and what PEERS tells of that of others."""
+"""Hindsight: cases of public reports, which each test names; and faults seen in other libraries."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -20,6 +20,7 @@ STRATEGIES = ["future", "final", "episode", "random"]
 
 
 def test_G02_a_wrapped_episode_has_goals_of_its_own() -> None:
+    """thu-ml/tianshou#811."""
     buffer = buffer_of(5)
     episode(buffer, 0, [1, 2, 3])
     episode(buffer, 10, [11, 12, 13, 14])
@@ -33,6 +34,7 @@ def test_G02_a_wrapped_episode_has_goals_of_its_own() -> None:
 
 
 def test_G03_after_each_of_two_hundred_steps() -> None:
+    """DLR-RM/stable-baselines3#234, PR #236."""
     buffer = buffer_of(64)
     for t in range(200):
         buffer.add(at(t, -1), at(t + 1, -1), [0], [0.0], terminated=[t % 10 == 9])
@@ -47,6 +49,7 @@ def test_G03_after_each_of_two_hundred_steps() -> None:
 
 
 def test_G04_nothing_can_be_drawn_before_an_episode_has_ended() -> None:
+    """DLR-RM/rl-baselines3-zoo#433, hill-a/stable-baselines#353."""
     buffer = buffer_of(8)
     episode(buffer, 0, [1], end=None)
     assert not buffer.can_sample
@@ -61,7 +64,10 @@ def test_G04_nothing_can_be_drawn_before_an_episode_has_ended() -> None:
 @pytest.mark.parametrize("way", [lambda b: pickle.loads(pickle.dumps(b)), copy.deepcopy], ids=["pickle", "deepcopy"])
 @pytest.mark.parametrize("restarted", [True, False], ids=["the environment began anew", "the episode goes on"])
 def test_G05_saved_in_mid_episode(way: Callable, restarted: bool) -> None:
-    """SB3 closes the open episode when it loads; relive keeps it open (K04) until told that the stream was cut."""
+    """DLR-RM/stable-baselines3#1542, PR #1543.
+
+    SB3 closes the open episode when it loads; relive keeps it open until told that the stream was cut.
+    """
     buffer = buffer_of(20)
     episode(buffer, 0, [1, 2], end=None)
     buffer = way(buffer)
@@ -77,7 +83,10 @@ def test_G05_saved_in_mid_episode(way: Callable, restarted: bool) -> None:
 
 
 def test_G06_the_order_and_the_shapes_of_compute_reward() -> None:
-    """Achieved 5 and 6, new goals 1 and 2: 4 and 4. Here: achieved 5 then 6, the last goal is 6: -1 and 0."""
+    """hill-a/stable-baselines#728, DLR-RM/stable-baselines3#854, qgallouedec/panda-gym#81.
+
+    Achieved 5 and 6, new goals 1 and 2: 4 and 4. Here: achieved 5 then 6, the last goal is 6: -1 and 0.
+    """
     seen: list[tuple[Any, ...]] = []
 
     def difference(achieved: Any, desired: Any, info: Any) -> Any:
@@ -96,6 +105,7 @@ def test_G06_the_order_and_the_shapes_of_compute_reward() -> None:
 
 @pytest.mark.parametrize("hook", [True, False], ids=["with a rule for the end", "without"])
 def test_G07_a_reached_goal_ends_where_there_is_a_rule_for_it(hook: bool) -> None:
+    """rail-berkeley/rlkit#96, Farama-Foundation/Gymnasium-Robotics#16."""
     rule = (lambda a, d, i: is_reached(a, d, i) > 0) if hook else None
     buffer = buffer_of(8, compute_terminated=rule)
     episode(buffer, 0, [1, 2, 3], goal=9, end="truncated")
@@ -108,6 +118,7 @@ def test_G07_a_reached_goal_ends_where_there_is_a_rule_for_it(hook: bool) -> Non
 
 
 def test_G07_an_end_recorded_for_the_old_goal_does_not_hold_for_a_new_one() -> None:
+    """rail-berkeley/rlkit#96, Farama-Foundation/Gymnasium-Robotics#16."""
     buffer = buffer_of(8, strategy="random", compute_terminated=lambda a, d, i: is_reached(a, d, i) > 0)
     episode(buffer, 0, [1, 2], goal=2, end="terminated")
     batch = buffer.sample(200)
@@ -119,6 +130,7 @@ def test_G07_an_end_recorded_for_the_old_goal_does_not_hold_for_a_new_one() -> N
 
 @pytest.mark.parametrize("n_steps", [2, 3])
 def test_G07_with_several_steps_the_window_ends_at_the_goal(n_steps: int) -> None:
+    """rail-berkeley/rlkit#96, Farama-Foundation/Gymnasium-Robotics#16."""
     buffer = buffer_of(
         8, n_steps=n_steps, gamma=0.5, strategy="final", compute_terminated=lambda a, d, i: is_reached(a, d, i) > 0
     )
@@ -142,6 +154,7 @@ def test_G07_with_several_steps_the_window_ends_at_the_goal(n_steps: int) -> Non
 
 
 def test_G08_info_is_copied_where_asked_for() -> None:
+    """hill-a/stable-baselines#794."""
     buffer = buffer_of(8, lambda a, d, info: info["w"], copy_info=("w",))
     episode(buffer, 0, [1, 2], info={"w": 3})
     batch = buffer.sample(20)
@@ -153,6 +166,7 @@ def test_G08_info_is_copied_where_asked_for() -> None:
 
 
 def test_G08_info_that_was_not_copied_is_a_clear_error() -> None:
+    """hill-a/stable-baselines#794."""
     for reward in (lambda a, d, info: info["w"], lambda a, d, info: np.array([one["w"] for one in info])):
         buffer = buffer_of(8, reward)
         episode(buffer, 0, [1, 2], info={"w": 3})
@@ -161,6 +175,7 @@ def test_G08_info_that_was_not_copied_is_a_clear_error() -> None:
 
 
 def test_G09_episodes_of_one_step_reach_their_own_goal() -> None:
+    """hill-a/stable-baselines#578."""
     for strategy in ("future", "final", "episode"):
         buffer = buffer_of(8, strategy=strategy)
         for number in range(12):
@@ -170,7 +185,7 @@ def test_G09_episodes_of_one_step_reach_their_own_goal() -> None:
         assert goals_drawn(buffer) == {float(n): {float(n)} for n in range(4, 12)}
 
 
-# PEERS, 2 and 4 --------------------------------------------------------------------------------------------------
+# Faults seen in other libraries ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])

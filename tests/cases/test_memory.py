@@ -1,4 +1,4 @@
-"""CASES, group M: memory. M01 (frame stacks) belongs to a later view."""
+"""Memory: cases of public reports, which each test names."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -25,23 +25,27 @@ def machine(monkeypatch: pytest.MonkeyPatch, total: float, available: float) -> 
 
 
 def test_M02_more_than_the_machine_has_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLR-RM/stable-baselines3#37, #1839, tensorflow/agents#800."""
     machine(monkeypatch, total=32 * GB, available=30 * GB)
     with pytest.warns(relive.errors.MemoryWarning, match=r"50\.00GB.*32\.00GB"):
         warn_if_too_large(50 * GB)
 
 
 def test_M02_more_than_is_available_now_is_a_warning_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLR-RM/stable-baselines3#37, #1839, tensorflow/agents#800."""
     machine(monkeypatch, total=64 * GB, available=5 * GB)
     with pytest.warns(relive.errors.MemoryWarning, match=r"20\.00GB.*5\.00GB of 64\.00GB"):
         warn_if_too_large(20 * GB)
 
 
 def test_M02_a_buffer_that_fits_warns_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLR-RM/stable-baselines3#37, #1839, tensorflow/agents#800."""
     machine(monkeypatch, total=1 * GB, available=1 * GB)
     replay(1000)
 
 
 def test_M02_the_buffer_says_what_it_takes_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLR-RM/stable-baselines3#37, #1839, tensorflow/agents#800."""
     machine(monkeypatch, total=100_000, available=100_000)
     with pytest.warns(relive.errors.MemoryWarning, match="memory") as caught:
         buffer = replay(1_000_000)
@@ -51,6 +55,7 @@ def test_M02_the_buffer_says_what_it_takes_when_full(monkeypatch: pytest.MonkeyP
 
 
 def test_M02_pages_are_filled_lazily() -> None:
+    """DLR-RM/stable-baselines3#37, #1839, tensorflow/agents#800."""
     buffer = replay(10_000_000)
     before = psutil.Process().memory_info().rss
     for _ in range(10):
@@ -72,6 +77,7 @@ def node_of(tensor: torch.Tensor) -> weakref.ref[Token]:
 
 
 def test_M03_tensors_are_stored_detached_and_let_go() -> None:
+    """recursionpharma/gflownet PR #130, Kaixhin/Rainbow PR #33, oxwhirl/pymarl PR #73."""
     buffer = replay(4)
     weight = torch.ones(1, requires_grad=True)
     for _ in range(3):
@@ -85,6 +91,7 @@ def test_M03_tensors_are_stored_detached_and_let_go() -> None:
 
 
 def test_M03_rollouts_keep_no_graph_of_values() -> None:
+    """recursionpharma/gflownet PR #130, Kaixhin/Rainbow PR #33, oxwhirl/pymarl PR #73."""
     rollout = relive.RolloutBuffer(1, NUMBER, ACTION, device="cpu")
     value = torch.ones(1, requires_grad=True) * 2
     alive = node_of(value)
@@ -96,6 +103,7 @@ def test_M03_rollouts_keep_no_graph_of_values() -> None:
 
 @pytest.mark.cuda
 def test_M03_gpu_memory_stays_flat() -> None:
+    """recursionpharma/gflownet PR #130, Kaixhin/Rainbow PR #33, oxwhirl/pymarl PR #73."""
     buffer = relive.ReplayBuffer(100, NUMBER, ACTION, device="cuda")
     weight = torch.ones(1, 1, device="cuda", requires_grad=True)
 

@@ -1,4 +1,4 @@
-"""CASES, group F: n-step transitions; and what PEERS tells of those of others."""
+"""n-step transitions: cases of public reports, which each test names; and faults seen in other libraries."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -36,11 +36,13 @@ def chain(rewards: list[float], n_steps: int, gamma: float, end: dict[str, bool]
 
 
 def test_F02_a_short_window_has_the_discount_of_its_real_length() -> None:
+    """ray-project/ray#4626."""
     assert drawn(chain([1, 1], 3, 0.9, {}))[0] == (1.9, 0.81, 0, 2)
     assert drawn(chain([1, 1], 3, 0.9, {"terminated": True}))[0] == (1.9, 0.81, 1, 2)
 
 
 def test_F03_a_window_stays_in_its_episode() -> None:
+    """tensorflow/agents#939, BY571/DQN-Atari-Agents#8."""
     buffer = replay(20, n_steps=3, gamma=1.0, seed=0)
     step(buffer, 0, 1, reward=1)
     step(buffer, 1, 2, reward=1, truncated=True)
@@ -52,6 +54,7 @@ def test_F03_a_window_stays_in_its_episode() -> None:
 
 
 def test_F04_five_steps_of_one_episode() -> None:
+    """ray-project/ray PR #18358, ray-project/ray#17844, #18034."""
     assert drawn(chain([1] * 5, 3, 0.9, {"terminated": True})) == {
         0: (2.71, 0.729, 0, 3),
         1: (2.71, 0.729, 0, 4),
@@ -62,6 +65,7 @@ def test_F04_five_steps_of_one_episode() -> None:
 
 
 def test_F05_environments_do_not_mix() -> None:
+    """chainer/chainerrl PR #442."""
     buffer = relive.ReplayBuffer(20, NUMBER, ACTION, device="cpu", n_envs=2, n_steps=2, gamma=1.0, seed=0)
     for t in range(3):
         obs = np.array([[t], [t + 100]])
@@ -73,7 +77,7 @@ def test_F05_environments_do_not_mix() -> None:
 
 
 def test_F06_an_episode_has_one_terminal_step_and_no_invented_ones() -> None:
-    """Dopamine 228 stores several; the stack of the report belongs to a later view. Also PEERS 4, item 19."""
+    """google/dopamine#228: several terminal steps are stored there."""
     buffer = replay(20, seed=0)
     for t in range(8):
         step(buffer, t, t + 1, terminated=t == 7)
@@ -83,7 +87,7 @@ def test_F06_an_episode_has_one_terminal_step_and_no_invented_ones() -> None:
     assert sorted(drawn(chain([0] * 8, 3, 1.0, {"terminated": True}))) == list(range(8))
 
 
-# PEERS, 2 --------------------------------------------------------------------------------------------------------
+# Faults seen in other libraries ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,7 @@ def test_every_start_of_an_episode_is_drawn(end: dict[str, bool]) -> None:
 
 
 def test_a_window_does_not_reach_over_the_write_head() -> None:
-    """FastTD3 6: n-step crossed it, and used gamma once."""
+    """younggyoseo/FastTD3#6: n-step crossed it, and used gamma once."""
     buffer = chain([1] * 13, 3, 0.5, {}, rows=5)
     assert drawn(buffer) == {
         8: (1.75, 0.125, 0, 11),

@@ -1,4 +1,4 @@
-"""CASES, group I: normalisation through ``env=``, on every view."""
+"""Normalisation through ``env=``, on every view."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -32,7 +32,7 @@ class Normaliser:
 )
 @pytest.mark.parametrize("which", ["obs", "next_obs"])
 def test_I02_observations_of_another_shape_are_refused(stored: Any, raw: Any, which: str) -> None:
-    """A wrapper stacks or transposes, and what comes in is what it was before."""
+    """DLR-RM/stable-baselines3#693, #819. A wrapper stacks or transposes, and what comes in is what it was before."""
     buffer = relive.ReplayBuffer(4, spaces.Box(0, 255, stored, np.uint8), ACTION, device="cpu")
     right, wrong = np.zeros((1, *stored), np.uint8), np.zeros((1, *raw), np.uint8)
     obs, following = (wrong, right) if which == "obs" else (right, wrong)

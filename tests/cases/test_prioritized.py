@@ -1,4 +1,4 @@
-"""CASES, group E: prioritised replay; and what PEERS tells of the priorities of others."""
+"""Prioritised replay: cases of public reports, which each test names; and faults seen in other libraries."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -33,6 +33,7 @@ def masses(buffer: relive.ReplayBuffer) -> list[float]:
 
 
 def test_E01_the_newest_step_is_drawn_as_often_as_any() -> None:
+    """openai/baselines#171, hill-a/stable-baselines#941."""
     buffer = prioritized(3, 8)
     counts = Counter(int(buffer.sample(1).handles[0]) for _ in range(9000))
     assert sorted(counts) == [0, 1, 2]
@@ -40,11 +41,13 @@ def test_E01_the_newest_step_is_drawn_as_often_as_any() -> None:
 
 
 def test_E02_one_step_is_drawn_at_once_with_weight_one() -> None:
+    """openai/baselines#170, ray-project/ray#7180, #8118."""
     batch = prioritized(1, 8, beta=0.5).sample(1)
     assert (batch.handles.tolist(), batch.weights.tolist()) == ([0], [[1]])
 
 
 def test_E02_a_power_of_two_exactly_full() -> None:
+    """openai/baselines#170, ray-project/ray#7180, #8118."""
     buffer = prioritized(1024, 1024)
     drawn = np.concatenate([buffer.sample(512).handles for _ in range(20)])
     assert drawn.min() >= 0 and drawn.max() <= 1023
@@ -53,6 +56,7 @@ def test_E02_a_power_of_two_exactly_full() -> None:
 
 @pytest.mark.parametrize("rows", [4, 3, 5, 7])
 def test_E04_no_mass_lands_on_a_step_without_any(rows: int) -> None:
+    """Howuhh/prioritized_experience_replay#3, rlcode/per#4, tensorforce/tensorforce#308."""
     buffer = prioritized(4, max(rows, 4))
     buffer.update_priorities([0, 1, 2, 3], [0, 0, 5, 0])
     for batch_size in (1, 2, 5, 1000):
@@ -60,7 +64,11 @@ def test_E04_no_mass_lands_on_a_step_without_any(rows: int) -> None:
 
 
 def test_E04_masses_find_their_steps() -> None:
-    """Priorities 4, 3, 2: nine draws, one for every unit of mass. CleanRL 546: also where rows are no power of two."""
+    """Howuhh/prioritized_experience_replay#3, rlcode/per#4, tensorforce/tensorforce#308.
+
+    Priorities 4, 3, 2: nine draws, one for every unit of mass.
+    vwxyzjn/cleanrl#546: also where rows are no power of two.
+    """
     for rows in (3, 4, 5, 9):
         buffer = prioritized(3, rows)
         buffer.update_priorities([0, 1, 2], [4, 3, 2])
@@ -69,6 +77,7 @@ def test_E04_masses_find_their_steps() -> None:
 
 
 def test_E05_every_index_is_a_step_and_every_weight_is_its_own() -> None:
+    """pytorch/rl#2230, PR #2239."""
     buffer = prioritized(100, 500, beta=1.0, weights_over="buffer")
     p = np.random.default_rng(0).random(100).astype(np.float32) + 1e-3
     buffer.update_priorities(buffer.handles(), p)
@@ -80,7 +89,10 @@ def test_E05_every_index_is_a_step_and_every_weight_is_its_own() -> None:
 
 
 def test_E06_the_tree_does_not_drift_from_its_leaves() -> None:
-    """A million updates; then draw i of k, whose mass is known to lie in the i-th of k parts, is where it should be."""
+    """instadeepai/flashbax#52, JuliaReinforcementLearning/ReinforcementLearningTrajectories.jl#59.
+
+    A million updates; then draw i of k, whose mass is known to lie in the i-th of k parts, is where it should be.
+    """
     rng = np.random.default_rng(0)
     buffer = prioritized(128, 128)
     p = np.ones(128)
@@ -101,6 +113,7 @@ def test_E06_the_tree_does_not_drift_from_its_leaves() -> None:
 
 
 def test_E07_an_entry_priority_is_not_rounded() -> None:
+    """instadeepai/flashbax PR #58."""
     buffer = prioritized(1, 4)
     buffer.update_priorities([0], [2.7])
     step(buffer, 1, 2)
@@ -108,6 +121,7 @@ def test_E07_an_entry_priority_is_not_rounded() -> None:
 
 
 def test_E08_the_exponent_is_applied_once() -> None:
+    """pytorch/rl#2211."""
     assert masses(prioritized(1, 4, alpha=0.5, initial=4.0)) == [2]
     buffer = prioritized(1, 4, alpha=0.5)
     buffer.update_priorities([0], [4])
@@ -118,6 +132,7 @@ def test_E08_the_exponent_is_applied_once() -> None:
 @pytest.mark.parametrize("way", COPIES, ids=COPY_NAMES)
 @pytest.mark.parametrize(("max_over", "entry"), [("held", 0.5), ("ever", 100)])
 def test_E09_the_maximum_of_what_is_held_or_of_all_time(max_over: Any, entry: float, way: Callable) -> None:
+    """pytorch/rl#2210, PR #2242."""
     buffer = prioritized(2, 2, max_over=max_over)
     buffer.update_priorities([0, 1], [100, 0.5])
     step(buffer, 2, 3)  # the step with 100 is overwritten
@@ -128,6 +143,7 @@ def test_E09_the_maximum_of_what_is_held_or_of_all_time(max_over: Any, entry: fl
 
 
 def test_E10_errors_may_be_negative_or_zero_and_all_steps_stay_reachable() -> None:
+    """cpnota/autonomous-learning-library PR #106, medipixel/rl_algorithms#191, kengz/openai_lab PR #108."""
     buffer = prioritized(2, 4, eps=1e-6)
     buffer.update_priorities([0, 1], td_errors=[-3.0, 0.0])
     assert masses(buffer) == pytest.approx([3.000001, 1e-6], rel=1e-12)
@@ -139,6 +155,7 @@ def test_E10_errors_may_be_negative_or_zero_and_all_steps_stay_reachable() -> No
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_E11_what_is_no_number_is_refused_whole(bad: float) -> None:
+    """MorvanZhou/Reinforcement-learning-with-tensorflow#54, Curt-Park/rainbow-is-all-you-need#17."""
     buffer = prioritized(4, 4)
     with pytest.raises(ValueError, match=r"(?i)(nan|inf)"):
         buffer.update_priorities([1, 2], [3, bad])
@@ -148,6 +165,7 @@ def test_E11_what_is_no_number_is_refused_whole(bad: float) -> None:
 
 @pytest.mark.parametrize(("beta", "lesser"), [(1.0, 1 / 3), (0.5, 3**-0.5)])
 def test_E12_weights_of_a_batch_with_both(beta: float, lesser: float) -> None:
+    """takoika/PrioritizedExperienceReplay#1, #2, chainer/chainerrl PR #570, google-research/seed_rl#3."""
     for over in ("batch", "buffer"):
         buffer = prioritized(2, 4, beta=beta, weights_over=over)
         buffer.update_priorities([0, 1], [1, 3])
@@ -158,6 +176,7 @@ def test_E12_weights_of_a_batch_with_both(beta: float, lesser: float) -> None:
 
 @pytest.mark.parametrize(("over", "weight"), [("batch", 1), ("buffer", 1 / 3)])
 def test_E12_weights_of_a_batch_without_the_smaller_priority(over: Any, weight: float) -> None:
+    """takoika/PrioritizedExperienceReplay#1, #2, chainer/chainerrl PR #570, google-research/seed_rl#3."""
     buffer = prioritized(2, 4, beta=1.0, weights_over=over)
     buffer.update_priorities([0, 1], [1, 3])
     alone = [batch for batch in (buffer.sample(1) for _ in range(50)) if batch.handles[0] == 1]
@@ -166,6 +185,7 @@ def test_E12_weights_of_a_batch_without_the_smaller_priority(over: Any, weight: 
 
 
 def test_E13_of_equal_handles_in_one_update_the_last_wins() -> None:
+    """thu-ml/tianshou PR #94."""
     buffer = prioritized(3, 4)
     buffer.update_priorities([1, 1], [2, 5])
     assert masses(buffer) == [1, 5, 1]
@@ -173,6 +193,7 @@ def test_E13_of_equal_handles_in_one_update_the_last_wins() -> None:
 
 
 def test_E14_a_late_priority_is_dropped_and_counted() -> None:
+    """pytorch/rl PR #4046."""
     buffer = prioritized(4, 4)
     step(buffer, 4, 5)  # takes the place of step 0
     assert buffer.update_priorities([0], [9]) == 1
@@ -184,7 +205,10 @@ def test_E14_a_late_priority_is_dropped_and_counted() -> None:
 
 
 def test_E15_priorities_of_overwritten_episodes_are_gone() -> None:
-    """The report evicts whole episodes (6, 9, 9 steps held); our ring of ten holds ten."""
+    """ray-project/ray#60773, PR #60065.
+
+    The report evicts whole episodes (6, 9, 9 steps held); our ring of ten holds ten.
+    """
     buffer = replay(10, sampler=relive.Prioritized(alpha=1.0, eps=0.0), seed=0)
     held, t = [], 0
     for length in (6, 3, 9):
@@ -202,7 +226,7 @@ def test_E15_priorities_of_overwritten_episodes_are_gone() -> None:
 
 
 def test_E16_steps_that_were_there_before_can_be_drawn_at_once() -> None:
-    """Arrays filled by hand, then declared."""
+    """pytorch/rl#3120. Arrays filled by hand, then declared."""
     buffer = replay(8, sampler=relive.Prioritized(), seed=0)
     buffer.observations[:5] = np.arange(5).reshape(5, 1, 1)
     buffer.pos = 5
@@ -211,7 +235,7 @@ def test_E16_steps_that_were_there_before_can_be_drawn_at_once() -> None:
     assert set(buffer.sample(500).handles.tolist()) == set(buffer.handles().tolist())
 
 
-# PEERS, 2 and 4 --------------------------------------------------------------------------------------------------
+# Faults seen in other libraries ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])

@@ -1,4 +1,4 @@
-"""CASES, group D: rollouts and generalised advantage estimation. D11 (action masks) belongs to a later buffer."""
+"""Rollouts and generalised advantage estimation: cases of public reports, which each test names."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -22,6 +22,7 @@ def fill(buffer: relive.RolloutBuffer, rewards: list[float], values: list[float]
 
 
 def test_D01_the_end_flag_of_a_step_stops_that_step() -> None:
+    """DLR-RM/stable-baselines3#105, hill-a/stable-baselines#385, anthonytorlucci/rlevo#342."""
     buffer = rollout(3, gamma=1, gae_lambda=1)
     fill(buffer, [1, 1, 1], [0, 0, 0], [True, False, True])
     buffer.compute_returns_and_advantage(torch.tensor([10.0]), np.array([0.0]))
@@ -29,11 +30,13 @@ def test_D01_the_end_flag_of_a_step_stops_that_step() -> None:
 
 
 def test_D01_the_same_in_gymnasiums_words() -> None:
+    """DLR-RM/stable-baselines3#105, hill-a/stable-baselines#385, anthonytorlucci/rlevo#342."""
     buffer = advantages([1, 1, 1], [0, 0, 0], 10, gamma=1, gae_lambda=1, ends={1: {"terminated": True}})
     assert buffer.advantages.flatten().tolist() == [2, 1, 11]
 
 
 def test_D02_the_last_step_bootstraps_from_what_was_seen_after_it() -> None:
+    """DLR-RM/stable-baselines3#183, PR #185."""
     buffer = rollout(1, gamma=0.5, gae_lambda=1)
     fill(buffer, [1], [5], [True])
     buffer.compute_returns_and_advantage(torch.tensor([7.0]), np.array([False]))
@@ -41,6 +44,7 @@ def test_D02_the_last_step_bootstraps_from_what_was_seen_after_it() -> None:
 
 
 def test_D03_all_steps_have_advantages() -> None:
+    """PufferAI/PufferLib#363, PR #445."""
     buffer = rollout(4, gamma=1, gae_lambda=1)
     fill(buffer, [1] * 4, [0] * 4, [True, False, False, False])
     buffer.compute_returns_and_advantage(torch.tensor([0.0]), np.array([False]))
@@ -48,7 +52,10 @@ def test_D03_all_steps_have_advantages() -> None:
 
 
 def test_D05_a_minibatch_of_one_is_kept() -> None:
-    """Normalising advantages is the learner's affair here; what the buffer owes are minibatches of 4 and 1."""
+    """DLR-RM/stable-baselines3#325, #265, PR #1028, jolibrain/wheatley PR #93.
+
+    Normalising advantages is the learner's affair here; what the buffer owes are minibatches of 4 and 1.
+    """
     buffer = rollout(5)
     fill(buffer, [0] * 5, [0] * 5, [False] * 5)
     batches = list(buffer.get(4))
@@ -58,6 +65,7 @@ def test_D05_a_minibatch_of_one_is_kept() -> None:
 
 
 def test_D06_every_row_once_per_epoch_in_another_order() -> None:
+    """Toni-SM/skrl#458, #311."""
     buffer = rollout(11, seed=0)
     fill(buffer, [0] * 11, [0] * 11, [False] * 11)
     epochs = [[batch.observations.flatten().tolist() for batch in buffer.get(3)] for _ in range(2)]
@@ -68,6 +76,7 @@ def test_D06_every_row_once_per_epoch_in_another_order() -> None:
 
 
 def test_D07_a_nan_reward_is_refused_at_add_with_its_place() -> None:
+    """anthonytorlucci/rlevo#1042."""
     buffer = rollout(6, n_envs=2)
     for t in range(6):
         reward = np.array([0.0, np.nan if t == 3 else 0.0])
@@ -81,6 +90,7 @@ def test_D07_a_nan_reward_is_refused_at_add_with_its_place() -> None:
 
 
 def test_D07_extend_names_step_and_environment() -> None:
+    """anthonytorlucci/rlevo#1042."""
     buffer = relive.ReplayBuffer(20, spaces.Box(-1, 1, (1,)), spaces.Discrete(2), device="cpu", n_envs=2)
     rewards = np.zeros((6, 2))
     rewards[3, 1] = np.nan
@@ -91,6 +101,7 @@ def test_D07_extend_names_step_and_environment() -> None:
 
 
 def test_D07_let_in_it_spoils_only_what_came_before() -> None:
+    """anthonytorlucci/rlevo#1042."""
     buffer = rollout(6, validate="seed")
     fill(buffer, [0, 0, 0, np.nan, 0, 0], [0] * 6, [True] + [False] * 5)
     buffer.compute_returns_and_advantage(torch.zeros(1), np.array([False]))
@@ -98,18 +109,21 @@ def test_D07_let_in_it_spoils_only_what_came_before() -> None:
 
 
 def test_D08_the_value_of_a_padded_slot_counts_nowhere() -> None:
+    """alibaba/ROLL PR #447."""
     ends = {1: {"terminated": True}, 2: {"mask": np.array([False])}}
     buffer = advantages([0, 2, 0], [0, 1, 40], 99, gamma=1, gae_lambda=0.5, ends=ends)
     assert buffer.advantages.flatten().tolist() == [1.5, 1, 0]
 
 
 def test_D09_the_value_after_a_terminal_step_counts_nothing() -> None:
+    """thu-ml/tianshou#869."""
     ends = {2: {"terminated": True}}
     buffer = advantages([1, 1, 1], [3, 3, 3], 3, gamma=0.9, gae_lambda=1, ends=ends)
     assert buffer.advantages.flatten().tolist() == pytest.approx([-0.29, -1.1, -2], abs=1e-6)
 
 
 def test_D10_images_keep_their_dtype() -> None:
+    """DLR-RM/stable-baselines3#2162."""
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     buffer = relive.RolloutBuffer(128, images, spaces.Discrete(4), device="cpu", n_envs=8)
     assert buffer.observations.nbytes == 28_901_376

@@ -1,4 +1,4 @@
-"""CASES, group J (sequences and episodes); and what PEERS tells of those of others."""
+"""Sequences and episodes: cases of public reports, which each test names; and faults seen in other libraries."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -41,6 +41,7 @@ def drawn(buffer: relive.ReplayBuffer, length: int, **options: Any) -> set[tuple
 
 
 def test_J05_the_last_step_of_an_episode_is_drawn_as_often_as_it_should_be() -> None:
+    """pytorch/rl PR #1774."""
     buffer = episodes(10, [5])
     batch = buffer.sample_sequences(8000, 2, pad="none")
     assert are_equal([tuple(row) for row in numbers(batch)], [(0, 1), (1, 2), (2, 3), (3, 4)])
@@ -48,7 +49,7 @@ def test_J05_the_last_step_of_an_episode_is_drawn_as_often_as_it_should_be() -> 
 
 @pytest.mark.parametrize("priorities", [[1.0] * 10, [9, 9, 1, 1, 9, 9, 1, 9, 9, 9], [9, 9, 0, 1, 9, 9, 0, 9, 9, 9]])
 def test_J06_prioritised_sequences_do_not_cross_episodes(priorities: list[float]) -> None:
-    """Episode ids 7 7 4 4 4 4 5 5 5 6, sequences of three."""
+    """pytorch/rl#2208. Episode ids 7 7 4 4 4 4 5 5 5 6, sequences of three."""
     buffer = episodes(20, [2, 4, 3, 1], sampler=relive.Prioritized(alpha=1.0, eps=0.0))
     buffer.update_priorities(buffer.handles(), priorities)
     assert buffer.count_sequences(3, pad="none") == 3
@@ -60,6 +61,7 @@ def test_J06_prioritised_sequences_do_not_cross_episodes(priorities: list[float]
 
 @pytest.mark.parametrize("sampler", [relive.Uniform, relive.Prioritized])
 def test_J07_no_legal_start_is_an_error_not_window_zero(sampler: Any) -> None:
+    """le2333/RTRRL#57."""
     buffer = episodes(20, [3, 3], sampler=sampler())
     assert buffer.count_sequences(8, pad="none") == 0
     with pytest.raises(relive.errors.EmptyBufferError, match="8"):
@@ -69,6 +71,7 @@ def test_J07_no_legal_start_is_an_error_not_window_zero(sampler: Any) -> None:
 
 
 def test_J08_a_trajectory_is_not_joined_to_an_overwritten_one() -> None:
+    """facebookresearch/mbrl-lib#95."""
     buffer = replay(4)
     for obs, following, ends in [(1, 2, 0), (2, 3, 1), (5, 6, 0), (6, 7, 1), (8, 9, 0)]:
         step(buffer, obs, following, terminated=bool(ends))
@@ -79,6 +82,7 @@ def test_J08_a_trajectory_is_not_joined_to_an_overwritten_one() -> None:
 
 
 def test_J09_a_long_read_stops_at_the_end_of_its_episode() -> None:
+    """twni2016/pomdp-baselines#20."""
     buffer = episodes(60, [20, 30])
     batch = buffer.sample_sequences(100, 100, stride=100)  # from the first steps only
     assert sorted(set(map(tuple, numbers(batch)))) == [tuple(range(20)), tuple(range(20, 50))]
@@ -90,6 +94,7 @@ def test_J09_a_long_read_stops_at_the_end_of_its_episode() -> None:
 
 
 def test_J13_sequences_that_cross_ends_mark_first_steps() -> None:
+    """Eclectic-Sheep/sheeprl#118, NM512/dreamerv3-torch#37."""
     buffer = episodes(20, [3, 3])
     batch = buffer.sample_sequences(500, 4, pad="none", cross_episodes=True)
     rows = {tuple(n): first.int().tolist() for n, first in zip(numbers(batch), batch.is_first, strict=True)}
@@ -102,7 +107,7 @@ def test_J13_sequences_that_cross_ends_mark_first_steps() -> None:
 
 
 def test_J14_neighbouring_slices_of_one_episode_stay_apart() -> None:
-    """Also PEERS 4, item 2: TorchRL 2588."""
+    """pytorch/rl#2588."""
     buffer = episodes(30, [24])
     batch = buffer.sample_sequences(400, 6, stride=6, pad="none")
     assert set(batch.handles.tolist()) == {0, 6, 12, 18}
@@ -110,12 +115,12 @@ def test_J14_neighbouring_slices_of_one_episode_stay_apart() -> None:
     assert are_equal(batch.handles.tolist(), [0, 6, 12, 18])
 
 
-# PEERS, 2 and 4 --------------------------------------------------------------------------------------------------
+# Faults seen in other libraries ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lengths", [[999], [999, 1], [1000], [500, 500], [999, 999], [400, 400, 400]])
 def test_slices_of_a_ring_at_capacity(lengths: list[int]) -> None:
-    """TorchRL 1969 fails with an episode of 999 in a ring of 1000."""
+    """pytorch/rl#1969 fails with an episode of 999 in a ring of 1000."""
     buffer = episodes(1000, lengths)
     held = set(buffer.handles().tolist())
     batch = buffer.sample_sequences(3000, 4, pad="none")
@@ -129,7 +134,7 @@ def test_slices_of_a_ring_at_capacity(lengths: list[int]) -> None:
 
 
 def test_slices_of_one_come_from_every_step() -> None:
-    """TorchRL 1774: an episode of two, slices of one: both starts."""
+    """pytorch/rl PR #1774: an episode of two, slices of one: both starts."""
     assert drawn(episodes(10, [2]), 1, pad="none") == {(0,), (1,)}
     assert drawn(episodes(10, [2]), 1) == {(0,), (1,)}
 

@@ -1,4 +1,4 @@
-"""CASES, group H: spaces, shapes, dtypes."""
+"""Spaces, shapes, dtypes: cases of public reports, which each test names."""
 
 # ruff: noqa: N802  (tests are named after their cases)
 
@@ -26,7 +26,10 @@ def add_to_rollout(buffer: relive.RolloutBuffer, obs: Any, action: Any) -> None:
 
 
 def test_H01_images_of_a_dict_keep_their_dtype_and_are_held_once() -> None:
-    """The 14,112,000 bytes of the case are two copies of each image; one is all that is needed."""
+    """DLR-RM/stable-baselines3#40, #484, #720, google/dopamine#57, thu-ml/tianshou#65.
+
+    The 14,112,000 bytes that were expected there are two copies of each image; one is all that is needed.
+    """
     space = spaces.Dict({"img": spaces.Box(0, 255, (84, 84), np.uint8), "v": spaces.Box(-1, 1, (3,), np.float32)})
     buffer = relive.DictReplayBuffer(1000, space, ACTION, device="cpu")
     assert buffer.observations["img"].nbytes == 14_112_000 // 2
@@ -41,6 +44,7 @@ def test_H01_images_of_a_dict_keep_their_dtype_and_are_held_once() -> None:
 
 
 def test_H02_float64_actions_are_drawn_as_float32_and_observations_as_their_space() -> None:
+    """DLR-RM/stable-baselines3#675, #1145, PR #1572."""
     box = spaces.Box(-1, 1, (2,), np.float64)
     buffer = relive.ReplayBuffer(4, box, box, device="cpu")
     add(buffer, np.full((1, 2), 0.1), np.full((1, 2), 0.1))
@@ -52,6 +56,7 @@ def test_H02_float64_actions_are_drawn_as_float32_and_observations_as_their_spac
 
 
 def test_H02_dtypes_says_otherwise() -> None:
+    """DLR-RM/stable-baselines3#675, #1145, PR #1572."""
     box = spaces.Box(-1, 1, (2,), np.float64)
     buffer = relive.ReplayBuffer(4, box, box, device="cpu", dtypes={"observation": np.float16})
     add(buffer, np.full((1, 2), 0.5), np.full((1, 2), 0.1))
@@ -59,6 +64,7 @@ def test_H02_dtypes_says_otherwise() -> None:
 
 
 def test_H03_large_ids_are_not_rounded() -> None:
+    """PufferAI/PufferLib PR #616."""
     ids, action = spaces.Discrete(2**25), np.array([16_777_217])
     replay = relive.ReplayBuffer(4, NUMBER, ids, device="cpu")
     add(replay, np.zeros((1, 1), np.float32), action)
@@ -74,6 +80,7 @@ BY_ENV = {"plain": NUMBER, "dict": spaces.Dict({"x": NUMBER})}
 
 @pytest.mark.parametrize("kind", BY_ENV)
 def test_H04_actions_of_more_than_one_axis_stay_with_their_environment(kind: str) -> None:
+    """DLR-RM/stable-baselines3#970, #1392, #2207."""
     box, action = spaces.Box(-20, 20, (2, 3), np.float32), np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     number = np.array([[0.0], [1.0]], np.float32)
     obs = {"x": number} if kind == "dict" else number
@@ -92,6 +99,7 @@ def test_H04_actions_of_more_than_one_axis_stay_with_their_environment(kind: str
 
 @pytest.mark.parametrize("as_observation", [False, True])
 def test_H04_two_dimensional_multidiscrete_keeps_all_four_numbers(as_observation: bool) -> None:
+    """DLR-RM/stable-baselines3#970, #1392, #2207."""
     grid = spaces.MultiDiscrete([[3, 3], [3, 3]])
     value = np.array([[[0, 1], [2, 0]]])
     if as_observation:
@@ -107,6 +115,7 @@ def test_H04_two_dimensional_multidiscrete_keeps_all_four_numbers(as_observation
 
 
 def test_H05_discrete_observations_of_several_environments() -> None:
+    """DLR-RM/stable-baselines3#295, PR #296."""
     buffer = relive.ReplayBuffer(8, spaces.Discrete(10), ACTION, device="cpu", n_envs=4)
     add(buffer, np.array([3, 7, 1, 0]), np.zeros(4, int))
     assert buffer.observations[0].tolist() == [[3], [7], [1], [0]]
@@ -121,6 +130,7 @@ def test_H05_discrete_observations_of_several_environments() -> None:
     ids=["MultiDiscrete", "Discrete", "Box"],
 )
 def test_H06_the_width_of_an_action_is_that_of_its_numbers(space: spaces.Space, width: int) -> None:
+    """DLR-RM/stable-baselines3#609, rlworkgroup/garage PR #356, Eclectic-Sheep/sheeprl#278."""
     buffer = relive.ReplayBuffer(4, NUMBER, space, device="cpu")
     assert buffer.action_dim == width
     assert buffer.actions.shape == (4, 1, width)
@@ -128,6 +138,7 @@ def test_H06_the_width_of_an_action_is_that_of_its_numbers(space: spaces.Space, 
 
 
 def test_H07_a_nested_space_comes_back_as_the_same_tree() -> None:
+    """DLR-RM/stable-baselines3#1003, Farama-Foundation/Minari PR #77."""
     space = spaces.Dict({"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,))}), "t": spaces.Tuple((NUMBER, ACTION))})
     obs = {"a": {"b": [[1.0, 2.0]]}, "t": ([[3.0]], [1])}
     for kind in (relive.ReplayBuffer, relive.DictReplayBuffer):
@@ -140,12 +151,14 @@ def test_H07_a_nested_space_comes_back_as_the_same_tree() -> None:
 
 
 def test_H07_what_cannot_be_stored_is_named_with_its_key() -> None:
+    """DLR-RM/stable-baselines3#1003, Farama-Foundation/Minari PR #77."""
     space = spaces.Dict({"a": spaces.Dict({"b": spaces.Text(5)})})
     with pytest.raises(NotImplementedError, match=r"observation/a/b: Text"):
         relive.ReplayBuffer(4, space, ACTION, device="cpu")
 
 
 def test_H08_only_the_leading_axes_are_merged() -> None:
+    """EdanToledo/Stoix#116."""
     space = spaces.Box(-np.inf, np.inf, (4, 2), np.float32)
     obs = np.arange(2 * 3 * 8, dtype=np.float32).reshape(2, 3, 4, 2)
     zeros = np.zeros((2, 3), np.float32)

@@ -163,12 +163,16 @@ def test_draws_have_the_shares_of_their_masses() -> None:
 
 
 def test_E04_a_mass_on_an_edge_lands_on_no_leaf_without_mass() -> None:
+    """Howuhh/prioritized_experience_replay#3, rlcode/per#4, tensorforce/tensorforce#308."""
     assert find_many(tree_of([0, 0, 5, 0]), [0, 2.5, np.nextafter(5, 0), 5]).tolist() == [2, 2, 2, 2]
     assert find_many(tree_of([4, 3, 2]), np.arange(9)).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2]
 
 
 def test_E05_no_draw_reaches_past_the_content_of_a_partly_filled_tree() -> None:
-    """5e7 draws instead of the case's 1e9, and the edges themselves: each edge is an unlikely draw."""
+    """pytorch/rl#2230, PR #2239.
+
+    5e7 draws instead of the report's 1e9, and the edges themselves: each edge is an unlikely draw.
+    """
     rng = np.random.default_rng(5)
     tree = _native.SumTree(500)
     masses = rng.random(100)
@@ -186,6 +190,7 @@ def test_E05_no_draw_reaches_past_the_content_of_a_partly_filled_tree() -> None:
 
 @pytest.mark.parametrize("capacity", [128, 100_000])
 def test_E06_after_a_million_updates_the_root_is_the_sum_of_the_leaves(capacity: int) -> None:
+    """instadeepai/flashbax#52, JuliaReinforcementLearning/ReinforcementLearningTrajectories.jl#59."""
     rng = np.random.default_rng(6)
     tree, held = _native.SumTree(capacity), np.zeros(capacity)
     for _ in range(1_000):
@@ -200,14 +205,15 @@ def test_E06_after_a_million_updates_the_root_is_the_sum_of_the_leaves(capacity:
 
 
 def test_E13_of_an_index_twice_in_one_update_the_last_wins() -> None:
+    """thu-ml/tianshou PR #94."""
     tree = tree_of([1, 1, 1])
     set_many(tree, [1, 1], [2, 5])
     assert leaves(tree).tolist() == [1, 5, 1]
     assert tree.total() == 7
 
 
-def test_PEERS_4_10_prefix_queries() -> None:
-    # On an edge the next leaf that has mass is meant, as E04 has it; Tianshou's tree would say leaf 0 for 0.1.
+def test_prefix_queries() -> None:
+    """Tianshou's test_segtree, but on an edge the next leaf that has mass is meant; there 0.1 gives leaf 0."""
     tree = tree_of([0.1, 0, 0.1])
     assert find_many(tree, [0, np.nextafter(0.1, 0), 0.1, 0.1 + 1e-6, 0.2 - 1e-6, 0.2]).tolist() == [0, 0, 2, 2, 2, 2]
     rng = np.random.default_rng(10)
@@ -222,7 +228,8 @@ def test_PEERS_4_10_prefix_queries() -> None:
             assert tree.find(query) == int(np.searchsorted(np.cumsum(twin), query, side="right"))
 
 
-def test_PEERS_4_13_of_clashing_values_the_second_is_kept() -> None:
+def test_of_clashing_values_the_second_is_kept() -> None:
+    """flashbax, test_set_batch_clashing_values."""
     rng = np.random.default_rng(13)
     tree = tree_of(np.zeros(20))
     values = rng.random(20)
@@ -231,7 +238,8 @@ def test_PEERS_4_13_of_clashing_values_the_second_is_kept() -> None:
     assert math.isclose(tree.total(), values[10:].sum(), rel_tol=1e-15)
 
 
-def test_PEERS_4_15_a_light_leaf_is_found_again_after_heavy_ones_came_and_went() -> None:
+def test_a_light_leaf_is_found_again_after_heavy_ones_came_and_went() -> None:
+    """Reverb, RoundingErrors."""
     tree = _native.SumTree(10_001)
     tree.set(0, 1e-15)
     for mass in (0.3, 0.0):
@@ -241,7 +249,7 @@ def test_PEERS_4_15_a_light_leaf_is_found_again_after_heavy_ones_came_and_went()
     assert find_many(tree, [0, 5e-16, 1e-15, 1]).tolist() == [0, 0, 0, 0]
 
 
-def test_PEERS_4_15_a_mass_that_is_no_mass_is_refused_and_changes_nothing() -> None:
+def test_a_mass_that_is_no_mass_is_refused_and_changes_nothing() -> None:
     tree = tree_of([1, 1, 1])
     for mass in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="finite"):

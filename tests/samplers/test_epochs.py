@@ -79,7 +79,7 @@ def test_a_batch_larger_than_the_epoch_is_refused_and_nothing_is_lost() -> None:
 @pytest.mark.parametrize("way", COPIES, ids=["pickle", "deepcopy"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_copy_in_mid_epoch_goes_on_without_repeats(way: Callable, seed: int) -> None:
-    """PEERS 4, item 6."""
+    """TorchRL, load_state_dict_decouples_from_source."""
     buffer = filled(8)
     before = [numbers(buffer, 1) for _ in range(seed + 1)]
     twin = way(buffer)

@@ -141,7 +141,7 @@ def test_priorities_of_steps_that_are_not_held_raise_when_asked_for() -> None:
 
 
 def test_generations_of_one_place_are_told_apart() -> None:
-    """PEERS 4, item 4: TorchRL's generations."""
+    """TorchRL, the generations in test_writers.py."""
     buffer = filled(4, rows=4)
     first = buffer.handles()
     for t in (4, 5):

@@ -1,4 +1,4 @@
-"""Every sampler and view draws the same after the same seed (PEERS 2: TorchRL's and cpprb's priorities do not)."""
+"""Every sampler and view draws the same after the same seed (TorchRL's and cpprb's priorities do not)."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def test_a_copy_goes_on_with_the_same_draws(name: str, way: Callable) -> None:
 
 
 def test_two_buffers_without_a_seed_differ() -> None:
-    """PEERS 2: any two buffers of Tianshou draw the same rows."""
+    """Any two buffers of Tianshou draw the same rows."""
     one, other = filled("uniform", None), filled("uniform", None)
     assert draws(one, "uniform") != draws(other, "uniform")

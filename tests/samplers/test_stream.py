@@ -33,7 +33,7 @@ def test_a_stream_gives_what_sample_would(depth: int, sampler: Any) -> None:
 
 
 def test_nothing_from_before_a_reset_is_given_out() -> None:
-    """PEERS 2: TorchRL's prefetch returns the old data after `empty`."""
+    """TorchRL's prefetch returns the old data after `empty`."""
     buffer = filled()
     with buffer.stream(5, depth=3) as batches:
         next(batches)

@@ -1,4 +1,4 @@
-"""The faces are what Stable-Baselines3, sb3-contrib and code around them take for their own classes (SB3.md, 1.9)."""
+"""The faces are what Stable-Baselines3, sb3-contrib and code around them take for their own classes."""
 
 from __future__ import annotations
 

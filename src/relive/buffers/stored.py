@@ -2,7 +2,7 @@
 
 Each is a data descriptor over the timeline. Reading gives a real, writable NumPy array ``(rows, n_envs, ...)`` over the
 stored memory, or a `DerivedArray`; assigning writes the whole. A subclass that skips `ReplayBuffer.__init__` has no
-timeline; its attributes then are plain ones and hold whatever it assigns (SB3.md 1.9: code in the wild does this).
+timeline; its attributes then are plain ones and hold whatever it assigns: public code does this.
 """
 
 from __future__ import annotations
