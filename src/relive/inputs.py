@@ -3,6 +3,9 @@
 The fast path is in the native core (native/incoming.hpp), which takes arrays that fit as they are; only what it does
 not understand comes here. ``strict`` accepts what has one meaning and loses nothing; otherwise values are broadcast
 and cast exactly as Stable-Baselines3 2.9.2 does, whose assignments are NumPy's.
+
+Where ``active`` is given, a mask ``(lanes,)``, the lanes that it leaves out are zero in what comes back: what was
+passed for them is no step, so it is neither checked nor kept. Only shapes must fit.
 """
 
 from __future__ import annotations
@@ -41,14 +44,24 @@ def as_array(value: Any, name: str) -> Array:
     return array
 
 
-def leaf_array(value: Any, leaf: Leaf, leading: tuple[int, ...], strict: bool, *, is_action: bool) -> Array:
+def leaf_array(
+    value: Any,
+    leaf: Leaf,
+    leading: tuple[int, ...],
+    strict: bool,
+    *,
+    is_action: bool,
+    active: Array | None = None,
+) -> Array:
     """A leaf of one step (``leading`` is ``(lanes,)``) or of many (``(steps, lanes)``): ``(*leading, *leaf.shape)``."""
     array = as_array(value, leaf.path)
-    if not strict:
-        return _broadcast(array, leaf, leading, is_action)
     shape = (*leading, *leaf.shape)
+    if not strict:
+        if is_action or isinstance(leaf.space, spaces.Discrete):
+            array = array.reshape(shape)  # the seed's own rule for these
+        return _assigned(array, shape, leaf.dtype, leading, active)
     if array.shape == shape and array.dtype == leaf.dtype:
-        return array
+        return _only(array, leading, active)
     allowed = {shape}
     if is_action:
         allowed.add((*leading, *(leaf.space.shape or ())))
@@ -58,11 +71,17 @@ def leaf_array(value: Any, leaf: Leaf, leading: tuple[int, ...], strict: bool, *
         allowed |= {(*leading[:-1], *kind[len(leading) :]) for kind in tuple(allowed)}
     if array.shape not in allowed:
         raise ShapeError(_shape_message(leaf.path, array.shape, shape, leading))
-    return cast(array, leaf.dtype, leaf.path).reshape(shape)
+    return cast(_only(array.reshape(shape), leading, active), leaf.dtype, leaf.path)
 
 
 def tree_arrays(
-    value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, *, is_action: bool = False
+    value: Any,
+    tree: Tree,
+    leading: tuple[int, ...],
+    strict: bool,
+    *,
+    is_action: bool = False,
+    active: Array | None = None,
 ) -> tuple[Array, ...]:
     """All leaves of an observation or action."""
     try:
@@ -71,39 +90,46 @@ def tree_arrays(
         name = "action" if is_action else "observation"
         raise ShapeError(f"{name} does not have the parts of {tree.space}: {error}") from error
     return tuple(
-        leaf_array(part, leaf, leading, strict, is_action=is_action)
+        leaf_array(part, leaf, leading, strict, is_action=is_action, active=active)
         for part, leaf in zip(parts, tree.leaves, strict=True)
     )
 
 
-def scalars(value: Any, name: str, leading: tuple[int, ...], strict: bool, dtype: type = np.float32) -> Array:
+def scalars(
+    value: Any,
+    name: str,
+    leading: tuple[int, ...],
+    strict: bool,
+    dtype: type = np.float32,
+    active: Array | None = None,
+) -> Array:
     """Rewards, flags and other single numbers, one for each step and lane: ``leading`` in float32."""
     array = as_array(value, name)
     if not strict:
-        out: Array = np.empty(leading, dtype)
-        out[...] = array
-        return out
+        return _assigned(array, leading, np.dtype(dtype), leading, active)
     if array.shape != leading and not (leading[-1] == 1 and array.shape == leading[:-1]):
         raise ShapeError(_shape_message(name, array.shape, leading, leading))
-    return cast(array, np.dtype(dtype), name).reshape(leading)
+    return cast(_only(array.reshape(leading), leading, active), np.dtype(dtype), name)
 
 
 def rewards(
     value: Any,
     leading: tuple[int, ...],
     strict: bool,
-    mask: Array | None = None,
+    active: Array | None = None,
     step: int | None = None,
     shape: tuple[int, ...] = (),
 ) -> Array:
-    """Rewards, each of ``shape``; a NaN is refused where ``strict``, unless its lane is masked out.
+    """Rewards, each of ``shape``; a NaN is refused where ``strict``.
 
     ``step`` names a lone step.
     """
-    array = _vectors(value, leading, shape, strict) if shape else scalars(value, "reward", leading, strict)
+    if shape:
+        array = _vectors(value, leading, shape, strict, active)
+    else:
+        array = scalars(value, "reward", leading, strict, active=active)
     if strict:
         bad = np.isnan(array).any(axis=-1) if shape else np.isnan(array)
-        bad = bad if mask is None else bad & mask
         if bad.any():
             where = np.argwhere(bad)[0]
             step = step if len(leading) == 1 else int(where[0])
@@ -115,18 +141,18 @@ def rewards(
     return array
 
 
-def _vectors(value: Any, leading: tuple[int, ...], shape: tuple[int, ...], strict: bool) -> Array:
+def _vectors(value: Any, leading: tuple[int, ...], shape: tuple[int, ...], strict: bool, active: Array | None) -> Array:
     array, expected = as_array(value, "reward"), (*leading, *shape)
     if not strict:
-        out: Array = np.empty(expected, np.float32)
-        out[...] = array
-        return out
+        return _assigned(array, expected, np.dtype(np.float32), leading, active)
     if array.shape != expected and not (leading[-1] == 1 and array.shape == (*leading[:-1], *shape)):
         raise ShapeError(_shape_message("reward", array.shape, expected, leading))
-    return cast(array, np.dtype(np.float32), "reward").reshape(expected)
+    return cast(_only(array.reshape(expected), leading, active), np.dtype(np.float32), "reward")
 
 
-def extras(value: Any, tree: Tree, leading: tuple[int, ...], strict: bool) -> tuple[Array, ...]:
+def extras(
+    value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, active: Array | None = None
+) -> tuple[Array, ...]:
     """Declared fields, by name, one array for each leaf."""
     given = {} if value is None else value
     if not isinstance(given, Mapping):
@@ -135,7 +161,7 @@ def extras(value: Any, tree: Tree, leading: tuple[int, ...], strict: bool) -> tu
     if set(given) != set(names):
         raise ShapeError(f"extras has {sorted(map(str, given))}, expected exactly the declared fields {sorted(names)}")
     return tuple(
-        leaf_array(given[name], leaf, leading, strict, is_action=False)
+        leaf_array(given[name], leaf, leading, strict, is_action=False, active=active)
         for name, leaf in zip(names, tree.leaves, strict=True)
     )
 
@@ -181,10 +207,10 @@ def _info_value(value: Any, leaf: Leaf, name: str) -> Array:
     return array.reshape(leaf.shape)
 
 
-def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool) -> Array:
+def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool, active: Array | None = None) -> Array:
     """End flags as float32; only 0 and 1 where ``strict``."""
     given = as_array(value, name)
-    array = scalars(given, name, leading, strict)
+    array = scalars(given, name, leading, strict, active=active)
     if strict and given.dtype != bool:
         odd = (array != 0) & (array != 1)
         if odd.any():
@@ -266,14 +292,29 @@ def cast(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     return out
 
 
-def _broadcast(array: Array, leaf: Leaf, leading: tuple[int, ...], is_action: bool) -> Array:
-    """The seed's own rule for one step: Discrete observations and actions are reshaped, then NumPy assigns."""
-    shape = (*leading, *leaf.shape)
-    if is_action or isinstance(leaf.space, spaces.Discrete):
-        array = array.reshape(shape)
-    out = np.empty(shape, leaf.dtype)
-    out[...] = array
+def _only(array: Array, leading: tuple[int, ...], active: Array | None) -> Array:
+    """``array``, ``(*leading, ...)``, with zeros in the lanes that ``active`` leaves out."""
+    if active is None:
+        return array
+    return np.where(_along(active, array.ndim, leading), array, array.dtype.type(0))
+
+
+def _assigned(
+    array: Array, shape: tuple[int, ...], dtype: np.dtype[Any], leading: tuple[int, ...], active: Array | None
+) -> Array:
+    """What NumPy's assignment makes of ``array`` in an array of this shape and dtype, as the seed does it."""
+    if active is None:
+        out: Array = np.empty(shape, dtype)
+        out[...] = array
+        return out
+    out = np.zeros(shape, dtype)
+    np.copyto(out, array, casting="unsafe", where=_along(active, len(shape), leading))
     return out
+
+
+def _along(active: Array, ndim: int, leading: tuple[int, ...]) -> Array:
+    """A mask ``(lanes,)`` in a shape that broadcasts to ``(*leading, ...)``, of ``ndim`` axes in all."""
+    return active.reshape(-1, *(1,) * (ndim - len(leading)))
 
 
 def _shape_message(name: str, got: tuple[int, ...], expected: tuple[int, ...], leading: tuple[int, ...]) -> str:

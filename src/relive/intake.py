@@ -22,7 +22,15 @@ Ends: TypeAlias = tuple[Any, Any, bool, Any]
 
 
 def read_ends(
-    done: Any, infos: Any, terminated: Any, truncated: Any, shape: tuple[int, ...], *, time_limits: bool, strict: bool
+    done: Any,
+    infos: Any,
+    terminated: Any,
+    truncated: Any,
+    shape: tuple[int, ...],
+    *,
+    time_limits: bool,
+    strict: bool,
+    mask: Any = None,
 ) -> Ends:
     """Sorts out which form the caller used.
 
@@ -34,6 +42,7 @@ def read_ends(
         shape: of flags, where one of the two is missing.
         time_limits: whether an end by a time limit counts as not terminated; else it is an end like any other.
         strict: refuse flags other than 0 and 1.
+        mask: of `ReplayBuffer.add`.
 
     Raises:
         TypeError: neither form, or both.
@@ -49,8 +58,10 @@ def read_ends(
     truncated = nothing if truncated is None else truncated
     if time_limits:
         return terminated, truncated, True, None
-    ended = inputs.flags(terminated, "terminated", shape, strict) + inputs.flags(truncated, "truncated", shape, strict)
-    return ended > 0, nothing, True, None
+    active = None if mask is None else inputs.lane_mask(mask, shape[-1])
+    ended = inputs.flags(terminated, "terminated", shape, strict, active)
+    cut = inputs.flags(truncated, "truncated", shape, strict, active)
+    return ended + cut > 0, nothing, True, None
 
 
 def parts(tree: Tree, value: Any) -> Any:
@@ -99,25 +110,25 @@ def append_converted(
     names = ("terminated", "truncated") if words else ("done", "timeout")
     active = None if mask is None else inputs.lane_mask(mask, lanes)
     if second is not None:
-        second = inputs.flags(second, names[1], leading, strict)
+        second = inputs.flags(second, names[1], leading, strict, active)
     elif steps is None:
         second = inputs.timeouts(infos, lanes, strict)
     else:
         second = inputs.many_timeouts(infos, steps, lanes, strict)
     observation, actions = timeline.observation, timeline.action
     stored = timeline.append(
-        _plain(observation, inputs.tree_arrays(obs, observation, leading, strict)),
-        _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict)),
-        _plain(actions, inputs.tree_arrays(action, actions, leading, strict, is_action=True)),
+        _plain(observation, inputs.tree_arrays(obs, observation, leading, strict, active=active)),
+        _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict, active=active)),
+        _plain(actions, inputs.tree_arrays(action, actions, leading, strict, is_action=True, active=active)),
         _writable(inputs.rewards(reward, leading, strict, active, shape=timeline.reward_shape)),
-        _writable(inputs.flags(first, names[0], leading, strict)),
+        _writable(inputs.flags(first, names[0], leading, strict, active)),
         _writable(second),
         words,
         None,
         active,
         False,  # checked here
         -1 if steps is None else steps,
-        tuple(_writable(array) for array in inputs.extras(extras, timeline.extra, leading, strict)),
+        tuple(_writable(array) for array in inputs.extras(extras, timeline.extra, leading, strict, active)),
     )
     assert stored or steps == 0, "converted arrays are what the core takes"
 

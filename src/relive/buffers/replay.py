@@ -136,7 +136,7 @@ class ReplayMethods(DrawingMethods):
             infos: a dict per environment, or Gymnasium's dict of arrays; only "TimeLimit.truncated" is read.
             terminated: ``(n_envs,)`` flags: the environment reached a terminal state; this wins over ``truncated``.
             truncated: ``(n_envs,)`` flags: the episode was cut, for example by a time limit.
-            mask: ``(n_envs,)`` booleans: environments that are left out where False.
+            mask: ``(n_envs,)`` booleans: environments are left out where False; nobody looks at what came for them.
             extras: the declared fields by name, each ``(n_envs, *shape)``.
 
         Raises:
@@ -161,7 +161,7 @@ class ReplayMethods(DrawingMethods):
         strict, shape, time_limits = self.validate == "strict", (self.n_envs,), self.handle_timeout_termination
         extras = with_infos(extras, infos, self._copied_infos(), shape)
         infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
-        ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
+        ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict, mask=mask)
         observation, actions = parts(timeline.observation, obs), parts(timeline.action, action)
         successor, declared = parts(timeline.observation, next_obs), extra_parts(timeline.extra, extras)
         with self._inserting(self.n_envs if mask is None else int(np.count_nonzero(mask))):

@@ -265,13 +265,13 @@ class Reservoir(BaseBuffer):
         strict = self.validate == "strict"
         active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
         given = [
-            *_tree(obs, self._observation, leading, strict),
-            *_tree(action, self._action, leading, strict, is_action=True),
-            *_tree(next_obs, self._observation, leading, strict),
-            self._terminations(*ends, leading),
+            *_tree(obs, self._observation, leading, strict, active),
+            *_tree(action, self._action, leading, strict, active, is_action=True),
+            *_tree(next_obs, self._observation, leading, strict, active),
+            self._terminations(*ends, leading, active),
             inputs.rewards(reward, leading, strict, active),
             np.empty(leading),  # numbers are known once they are stored
-            *_extras(extras, self._fields, leading, strict),
+            *_extras(extras, self._fields, leading, strict, active),
         ]
         columns = self._columns
         rows = [array.reshape(-1, *column.shape[1:]) for array, column in zip(given, columns, strict=True)]
@@ -302,16 +302,29 @@ class Reservoir(BaseBuffer):
         return kept, chosen[index]
 
     def _terminations(
-        self, done: Any, infos: Any, terminated: Any, truncated: Any, leading: tuple[int, ...]
+        self,
+        done: Any,
+        infos: Any,
+        terminated: Any,
+        truncated: Any,
+        leading: tuple[int, ...],
+        active: NDArray[np.bool_] | None,
     ) -> NDArray[Any]:
         """What is drawn as ``dones``: 1 where the episode terminated."""
         strict = self.validate == "strict"
         first, second, words, infos = read_ends(
-            done, infos, terminated, truncated, leading, time_limits=self.handle_timeout_termination, strict=strict
+            done,
+            infos,
+            terminated,
+            truncated,
+            leading,
+            time_limits=self.handle_timeout_termination,
+            strict=strict,
+            mask=active,
         )
-        ended = inputs.flags(first, "terminated" if words else "done", leading, strict)
+        ended = inputs.flags(first, "terminated" if words else "done", leading, strict, active)
         if words:
-            inputs.flags(second, "truncated", leading, strict)
+            inputs.flags(second, "truncated", leading, strict, active)
             return ended
         if len(leading) == 1:
             timeouts = inputs.timeouts(infos, self.n_envs, strict)
@@ -359,20 +372,32 @@ def _field(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Leaf:
     return Leaf(_EXTRAS + name, shape, np.dtype(dtype), spaces.Box(-np.inf, np.inf, shape))
 
 
-def _tree(value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, **kind: bool) -> Iterable[NDArray[Any]]:
+def _tree(
+    value: Any,
+    tree: Tree,
+    leading: tuple[int, ...],
+    strict: bool,
+    active: NDArray[np.bool_] | None,
+    *,
+    is_action: bool = False,
+) -> Iterable[NDArray[Any]]:
     """The leaves of one step or of many; the seed's own casts are defined for one step only."""
     if strict or len(leading) == 1:
-        return inputs.tree_arrays(value, tree, leading, strict, **kind)
+        return inputs.tree_arrays(value, tree, leading, strict, is_action=is_action, active=active)
     parts = tree.flatten(value, exact=False)
     steps = [
-        inputs.tree_arrays(tree.unflatten([part[i] for part in parts]), tree, leading[1:], strict, **kind)
+        inputs.tree_arrays(tree.unflatten([part[i] for part in parts]), tree, leading[1:], strict, is_action=is_action)
         for i in range(leading[0])
     ]
     return [np.stack(leaf) for leaf in zip(*steps, strict=True)]
 
 
 def _extras(
-    given: Mapping[str, Any] | None, fields: list[Leaf], leading: tuple[int, ...], strict: bool
+    given: Mapping[str, Any] | None,
+    fields: list[Leaf],
+    leading: tuple[int, ...],
+    strict: bool,
+    active: NDArray[np.bool_] | None,
 ) -> list[NDArray[Any]]:
     """The declared fields of one step or of many, in their order.
 
@@ -386,6 +411,6 @@ def _extras(
         )
     values = given or {}
     return [
-        inputs.leaf_array(values[name], leaf, leading, strict, is_action=False)
+        inputs.leaf_array(values[name], leaf, leading, strict, is_action=False, active=active)
         for name, leaf in zip(names, fields, strict=True)
     ]
