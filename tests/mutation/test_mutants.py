@@ -146,6 +146,20 @@ OWN_FAULTS = [
         "rewards + np.float32(gamma) * final",
         "rewards + final",
     ),
+    Mutant(
+        "rows that are no steps take part in advantages",
+        "src/relive/returns/masked.py",
+        'np.argsort(valid, axis=0, kind="stable")',
+        'np.argsort(valid | True, axis=0, kind="stable")',
+        ("tests/cases/test_masked_rollouts.py",),
+    ),
+    Mutant(
+        "a start on a reset row is forgotten",
+        "src/relive/returns/masked.py",
+        "np.maximum(starts[1:], passed[1:] > passed[:-1])",
+        "starts[1:]",
+        ("tests/cases/test_masked_rollouts.py",),
+    ),
 ]
 
 

@@ -55,20 +55,20 @@ def gae_of_ends(
     steps, envs = np.shape(rewards)
     advantages = np.zeros((steps, envs))
     for env in range(envs):
-        for step in range(steps):
-            if valid is not None and not valid[step, env]:
-                continue
+        rows = [step for step in range(steps) if valid is None or valid[step, env]]
+        for k, step in enumerate(rows):
             weight = 1.0
-            for later in range(step, steps):  # the sum of discounted one-step errors, up to the first end
+            for j in range(k, len(rows)):  # the sum of discounted one-step errors, up to the first end
+                later = rows[j]
                 ends = terminated[later, env] or truncated[later, env]
                 if terminated[later, env]:
                     after = 0.0
                 elif truncated[later, env]:
                     after = float(final_values[later, env])
-                elif later + 1 == steps:
+                elif j + 1 == len(rows):
                     after = float(last_values[env])
                 else:
-                    after = float(values[later + 1, env])
+                    after = float(values[rows[j + 1], env])
                 error = float(rewards[later, env]) + gamma * after - float(values[later, env])
                 advantages[step, env] += weight * error
                 weight *= gamma * gae_lambda

@@ -17,7 +17,7 @@ from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.rollout_ends import RolloutEnds
 from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError
 from relive.randomness import Stream
-from relive.returns import seed_gae
+from relive.returns import RealSteps, seed_gae
 from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
 from relive.timeline import Bytes
 
@@ -134,11 +134,15 @@ class RolloutMethods(BaseBuffer):
             log_prob: ``(n_envs,)``: of ``action`` under the policy that took it.
             terminated: ``(n_envs,)`` flags: the environment reached a terminal state; this wins over ``truncated``.
             truncated: ``(n_envs,)`` flags: the episode was cut.
-            final_value: ``(n_envs,)``: of the last observation, read where truncated. It may be missing where the
-                next step of the environment is masked out (Gymnasium's NEXT_STEP autoreset: its ``obs`` is that
-                observation, so its ``value`` is used), and in the last step (``last_values`` is used).
-            mask: ``(n_envs,)`` booleans, False where this is no step (the reset row of NEXT_STEP autoreset): it is
-                left out of minibatches.
+            final_value: ``(n_envs,)``: of the last observation, read where truncated. It may be missing (None or NaN)
+                where the next row of the environment is masked out (Gymnasium's NEXT_STEP autoreset: its ``obs`` is
+                that observation, so its ``value`` is used and must be finite), and in the last row (``last_values``
+                is used).
+            mask: ``(n_envs,)`` booleans, False where this is no step (the reset row of NEXT_STEP autoreset, an
+                environment or agent that sits out). Such a row takes no part in anything: advantages go from the
+                step before it to the one after it, and minibatches leave it out. What is passed for it is neither
+                checked nor kept, with two exceptions: its ``value`` where ``final_value`` says so, and in the seed's
+                form its ``episode_start``, which counts for the next step.
 
         Raises:
             RolloutFullError: ``buffer_size`` steps are there already.
@@ -149,25 +153,26 @@ class RolloutMethods(BaseBuffer):
             raise RolloutFullError(
                 f"add to a full rollout: it holds {self.buffer_size} steps per environment; reset it, or make it larger"
             )
-        parts = inputs.tree_arrays(obs, self._observation, lanes, strict)
-        (action_part,) = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True)
         active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
+        parts = inputs.tree_arrays(obs, self._observation, lanes, strict, active=active)
+        (action_part,) = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True, active=active)
         row_rewards = inputs.rewards(reward, lanes, strict, active, step=row)
-        row_starts = inputs.flags(episode_start, "episode_start", lanes, strict)
-        row_values = inputs.scalars(inputs.as_array(value, "value").reshape(-1), "value", lanes, strict)
-        row_log_probs = inputs.scalars(_no_scalar(inputs.as_array(log_prob, "log_prob")), "log_prob", lanes, strict)
-        self._ends.check(row, active)
+        row_starts = self._starts(episode_start, active)
+        read = None if active is None else active | self._ends.awaiting(row)  # where anybody looks at the value
+        row_values = inputs.scalars(_flat(value, "value"), "value", lanes, strict, active=read)
+        row_log_probs = inputs.scalars(
+            _no_scalar(inputs.as_array(log_prob, "log_prob")), "log_prob", lanes, strict, active=active
+        )
+        self._ends.check(row, active, row_values)
         if terminated is not None or truncated is not None:
             nothing = np.zeros(lanes, bool)
             self._ends.set(
                 row,
-                inputs.flags(nothing if terminated is None else terminated, "terminated", lanes, strict) > 0,
-                inputs.flags(nothing if truncated is None else truncated, "truncated", lanes, strict) > 0,
+                inputs.flags(nothing if terminated is None else terminated, "terminated", lanes, strict, active) > 0,
+                inputs.flags(nothing if truncated is None else truncated, "truncated", lanes, strict, active) > 0,
                 None
                 if final_value is None
-                else inputs.scalars(
-                    inputs.as_array(final_value, "final_value").reshape(-1), "final_value", lanes, strict
-                ),
+                else inputs.scalars(_flat(final_value, "final_value"), "final_value", lanes, strict, active=active),
             )
         elif final_value is not None:
             raise TypeError("add got final_value without truncated, expected to be told which steps were truncated")
@@ -188,7 +193,7 @@ class RolloutMethods(BaseBuffer):
     def compute_returns_and_advantage(self, last_values: Any, dones: ArrayLike | None = None) -> None:
         """Fills ``advantages`` (GAE, see `relive.returns.seed_gae`) and ``returns``.
 
-        A rollout that is partly filled is computed up to its newest step.
+        A rollout that is partly filled is computed up to its newest step. Rows that are no steps have 0.
 
         Args:
             last_values: ``(n_envs,)`` or ``(n_envs, 1)``: values of what was seen after the newest step.
@@ -203,23 +208,30 @@ class RolloutMethods(BaseBuffer):
             )
         last = self._per_env(last_values, "last_values")
         rewards, values = _floats(self.rewards[:steps]), _floats(self.values[:steps])
+        real = RealSteps(self._ends.valid[:steps]) if self._ends.masked else None
         if self._ends.known:
             rewards = self._ends.bootstrapped(rewards, values, last, self.gamma)
-            starts = self._ends.starts(steps)
-            done = self._ends.ended[steps - 1].astype(np.float32)
+            ended = self._ends.ended[:steps] if real is None else real.gathered(self._ends.ended[:steps])
+            starts, done = np.zeros(ended.shape, np.float32), ended[-1].astype(np.float32)
+            starts[1:] = ended[:-1]
+            last = np.where(ended[-1], np.float32(0), last)
         else:
             if dones is None:
                 raise TypeError("got no dones, expected flags: steps were added without terminated and truncated")
             starts, done = _floats(self.episode_starts[:steps]), self._per_env(dones, "dones")
+            if real is not None:
+                starts, done = real.starts(starts, done)
         out = (self.advantages[:steps], self.returns[:steps])
         if not all(array.dtype == np.float32 and array.flags.c_contiguous for array in out):
             self.advantages, self.returns = np.zeros_like(self.values), np.zeros_like(self.values)
             out = (self.advantages[:steps], self.returns[:steps])
-        seed_gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
-        if self._ends.masked:
-            absent = ~self._ends.valid[:steps]
-            out[0][absent] = 0
-            out[1][absent] = values[absent]
+        if real is None:
+            seed_gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda, out=out)
+            return
+        rewards, values = real.gathered(rewards), real.gathered(values)
+        estimates = seed_gae(rewards, values, starts, last, done, self.gamma, self.gae_lambda)
+        for estimate, array in zip(estimates, out, strict=True):
+            real.scatter(estimate, array)
 
     # Drawing -------------------------------------------------------------------------------------------------------
 
@@ -293,6 +305,15 @@ class RolloutMethods(BaseBuffer):
         self.generator_ready = True
 
     # Inside --------------------------------------------------------------------------------------------------------
+
+    def _starts(self, episode_start: ArrayLike, active: NDArray[np.bool_] | None) -> Array:
+        """``episode_start`` of a row, also where it is no step: there anything but 1 says nothing."""
+        lanes, strict = (self.n_envs,), self.validate == "strict"
+        starts = inputs.flags(episode_start, "episode_start", lanes, strict, active)
+        if active is None:
+            return starts
+        said = inputs.as_array(episode_start, "episode_start") == 1
+        return np.maximum(starts, inputs.flags(said, "episode_start", lanes, strict))
 
     def _per_env(self, value: Any, name: str) -> NDArray[np.float32]:
         """One number of every environment, float32."""
@@ -400,6 +421,11 @@ def _floats(array: Array) -> NDArray[np.float32]:
 def _column(array: Array) -> Array:
     """Observations that are single numbers as ``(batch, 1)``, as the seed draws them."""
     return array.reshape(-1, 1) if array.ndim == 1 else array
+
+
+def _flat(value: Any, name: str) -> Array:
+    """``(n_envs,)`` or ``(n_envs, 1)`` as the former."""
+    return inputs.as_array(value, name).reshape(-1)
 
 
 def _no_scalar(array: Array) -> Array:

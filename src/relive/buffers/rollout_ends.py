@@ -45,17 +45,32 @@ class RolloutEnds:
         if self.masked:
             self.valid[row] = active
 
-    def check(self, row: int, active: Array | None) -> None:
-        """Refuses a step after a truncated one whose final value is not known and will not become known."""
+    def awaiting(self, row: int) -> NDArray[np.bool_]:
+        """Environments whose step before a row was truncated without a final value: the row's own value is that one."""
+        if row == 0 or not self.known:
+            return np.zeros(self.ended.shape[1], bool)
+        lacking: NDArray[np.bool_] = self.bootstraps[row - 1] & np.isnan(self.final_values[row - 1])
+        return lacking
+
+    def check(self, row: int, active: Array | None, values: Array) -> None:
+        """Refuses a row after a truncated step whose final value is not known and does not become known by it."""
         if row == 0 or not self.known:
             return
-        lacking = self.bootstraps[row - 1] & np.isnan(self.final_values[row - 1])
-        lacking &= True if active is None else active
+        lacking = self.awaiting(row)
+        if active is not None:
+            lacking &= active | ~np.isfinite(values)
         if lacking.any():
             env = int(np.flatnonzero(lacking)[0])
-            raise FinalValueError(
+            step = (
                 f"step {row - 1} of environment {env} was truncated and has no final_value, expected the value of its "
-                "last observation; pass it with the step, or mask out the reset row that follows (mask=)"
+            )
+            if active is None or active[env]:
+                raise FinalValueError(
+                    step + "last observation; pass it with the step, or mask out the reset row that follows (mask=)"
+                )
+            raise FinalValueError(
+                step + f"last observation as value of the reset row that follows, got {values[env]}; pass it there, or "
+                "as final_value with the step"
             )
 
     def set(self, row: int, terminated: Array, truncated: Array, final_value: Array | None) -> None:
@@ -75,12 +90,6 @@ class RolloutEnds:
                 "add got terminated and truncated for some steps of this rollout only, expected one form for all"
             )
         self.known = known
-
-    def starts(self, steps: int) -> NDArray[np.float32]:
-        """Episode starts as the ends say them."""
-        out = np.zeros((steps, self.ended.shape[1]), np.float32)
-        out[1:] = self.ended[: steps - 1]
-        return out
 
     def bootstrapped(self, rewards: Array, values: Array, last_values: Array, gamma: float) -> Array:
         """Rewards with the discounted value of the last observation added where an episode was cut."""
