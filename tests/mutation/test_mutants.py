@@ -154,6 +154,13 @@ OWN_FAULTS = [
         ("tests/cases/test_masked_rollouts.py",),
     ),
     Mutant(
+        "integers far below zero are rounded",
+        "src/relive/buffers/rollout.py",
+        "max(map(abs, _bounds(leaf.space)))",
+        "max(_bounds(leaf.space))",
+        ("tests/buffers/test_rollout_actions.py",),
+    ),
+    Mutant(
         "a start on a reset row is forgotten",
         "src/relive/returns/masked.py",
         "np.maximum(starts[1:], passed[1:] > passed[:-1])",

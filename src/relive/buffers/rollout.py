@@ -18,14 +18,14 @@ from relive.buffers.rollout_ends import RolloutEnds
 from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError
 from relive.randomness import Stream
 from relive.returns import RealSteps, seed_gae
-from relive.spaces import DTypes, Tree, action_tree, check_dtypes, observation_tree
+from relive.spaces import ArraySpace, DTypes, Leaf, Tree, action_tree, check_dtypes, observation_tree
 from relive.timeline import Bytes
 
 Array = NDArray[Any]
 Samples = RolloutBufferSamples | DictRolloutBufferSamples
 BatchTypes: TypeAlias = tuple[type[RolloutBufferSamples], type[DictRolloutBufferSamples]]
 
-# Integers up to this are exact in float32.
+# Integers up to this, and down to its negative, are exact in float32.
 _EXACT_IN_FLOAT32 = 1 << 24
 
 
@@ -80,6 +80,10 @@ class RolloutMethods(BaseBuffer):
         # Unlike in a replay buffer, a float64 action keeps its dtype until it is drawn (Stable-Baselines3 2.9.2).
         kept = {} if self.action_space.dtype is None else {"action": self.action_space.dtype}
         return action_tree(self.action_space, {**kept, **(self.__dict__.get("_dtypes") or {})})
+
+    @cached_property
+    def _fits_float32(self) -> bool:
+        return _fits_float32(self._action.leaves[0])
 
     # Filling -------------------------------------------------------------------------------------------------------
 
@@ -285,7 +289,7 @@ class RolloutMethods(BaseBuffer):
             return flat.take(places, axis=0)
 
         actions = take(self.actions)
-        if self._action.leaves[0].dtype.kind == "f" or _largest(self.action_space) <= _EXACT_IN_FLOAT32:
+        if self._fits_float32:
             actions = actions.astype(np.float32, copy=False)
         observations = self._observation.unflatten(
             [self.to_torch(_column(take(array)), copy=False) for array in self._parts(self.observations)]
@@ -433,10 +437,20 @@ def _no_scalar(array: Array) -> Array:
     return array.reshape(1) if array.ndim == 0 else array
 
 
-def _largest(space: spaces.Space[Any]) -> int:
-    """The largest integer that an action can be."""
+def _fits_float32(leaf: Leaf) -> bool:
+    """Whether actions of a leaf are drawn as float32: all floats, as the seed does, and integers that it holds."""
+    if "f" == leaf.dtype.kind == np.dtype(leaf.space.dtype).kind:
+        return True
+    return max(map(abs, _bounds(leaf.space))) <= _EXACT_IN_FLOAT32
+
+
+def _bounds(space: ArraySpace) -> tuple[float, float]:
+    """The smallest and the largest number of an action, or a 0 beyond; as Python's numbers, which never overflow."""
     if isinstance(space, spaces.Discrete):
-        return int(space.start + space.n - 1)
+        return int(space.start), int(space.start) + int(space.n) - 1
     if isinstance(space, spaces.MultiDiscrete):
-        return int(np.max(space.nvec + np.asarray(space.start))) - 1
-    return int(np.max(np.abs(space.high.astype(np.float64)))) if isinstance(space, spaces.Box) else 1
+        starts, counts = (np.asarray(array).ravel().tolist() for array in (space.start, space.nvec))
+        return min(starts), max(start + count - 1 for start, count in zip(starts, counts, strict=True))
+    if isinstance(space, spaces.Box):
+        return space.low.min(initial=0).item(), space.high.max(initial=0).item()
+    return 0, 1
