@@ -178,16 +178,23 @@ class Draws {
         });
     }
 
-    // New priorities; how many handles were stale, or -1 - i where priority i is negative or not finite: then nothing
-    // was changed.
+    // The largest priority that may be given to every step; see Priorities.
+    static double largest_priority(int kind, double alpha, double eps, std::size_t slots) {
+        return Priorities::largest_priority({.kind = static_cast<Priorities::Kind>(kind), .alpha = alpha, .eps = eps},
+                                            slots);
+    }
+
+    // New priorities; how many handles were stale, or -1 - i where priority i is negative, not finite or above the largest
+    // one: then nothing was changed.
     std::int64_t set_priorities(const Indices& handles, const Float64s& priorities) {
         require(handles.size() == priorities.size(), "as many priorities as handles");
-        for (std::size_t i = 0; i < priorities.size(); ++i) {
-            const double p = priorities.data()[i];
-            if (!(p >= 0.0 && p <= std::numeric_limits<double>::max())) return -1 - static_cast<std::int64_t>(i);
-        }
         return locked(timeline_.mutex, handles.size() * 64, [&]() -> std::int64_t {
             require(priorities_ != nullptr, "no priorities are kept");
+            const double largest = priorities_->largest_priority();
+            for (std::size_t i = 0; i < priorities.size(); ++i) {
+                const double p = priorities.data()[i];
+                if (!(p >= 0.0 && p <= largest)) return -1 - static_cast<std::int64_t>(i);
+            }
             std::vector<Drawn> steps;
             std::vector<double> values;
             steps.reserve(handles.size());

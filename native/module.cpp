@@ -107,6 +107,8 @@ void bind_draws(nb::module_& m) {
         .def(nb::init<nb::object>(), nb::arg("core"))
         .def("prioritize", &Draws::prioritize, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"), nb::arg("initial"),
              nb::arg("max_ever"), nb::arg("over_buffer"), nb::arg("most_uses"))
+        .def_static("largest_priority", &Draws::largest_priority, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"),
+                    nb::arg("slots"))
         .def("without_replacement", &Draws::without_replacement)
         .def("draw", &Draws::draw, nb::arg("batch_size"), nb::arg("stream"), nb::arg("view"), nb::arg("beta"),
              nb::arg("by"), nb::arg("convert"))

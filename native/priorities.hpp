@@ -2,7 +2,8 @@
 // because a step may be drawn so many times only.
 //
 // Every held step has a value: its mass (Schaul et al. 2016, arXiv 1511.05952, eq. 1), its raw priority for draws by
-// rank, 1 where all are alike. For every rule that draws ask for there is an index over the steps that it names now. The
+// rank, 1 where all are alike. Masses lie where sums of them stay finite and none is lost: what would overflow is refused
+// where it comes in (`largest_priority`), what is too small for a normal number becomes the smallest one. For every rule that draws ask for there is an index over the steps that it names now. The
 // first index names all held steps, so the leaves of its tree are their values; where it has no tree or leaves steps out
 // (those that were drawn often enough) values lie in an array. Indices are brought up to date at the end of each call.
 #pragma once
@@ -46,7 +47,8 @@ class Priorities final : public Observer {
         : timeline_(timeline),
           episodes_(episodes),
           options_(options),
-          slots_(timeline.layout().rows * timeline.layout().lanes) {
+          slots_(timeline.layout().rows * timeline.layout().lanes),
+          largest_priority_(largest_priority(options, slots_)) {
         if (options_.kind == Kind::ranked || options_.most_uses > 0) values_ = zero_pages<double>(slots_);
         known_ = zero_pages<std::uint8_t>(slots_);
         if (options_.most_uses > 0) uses_ = zero_pages<std::uint32_t>(slots_);
@@ -62,6 +64,16 @@ class Priorities final : public Observer {
     Priorities& operator=(const Priorities&) = delete;
 
     const Options& options() const noexcept { return options_; }
+
+    // The largest priority of which a buffer may be full: masses of half the largest number together leave room for the
+    // rounding of powers and sums. Below 0 where there is none.
+    static double largest_priority(const Options& options, std::size_t slots) noexcept {
+        constexpr double largest = std::numeric_limits<double>::max();
+        if (options.kind != Kind::proportional) return largest;
+        const double of_mass = std::pow(largest / 2.0 / static_cast<double>(slots), 1.0 / options.alpha);
+        return std::min(of_mass, largest / 2.0) - options.eps;
+    }
+    double largest_priority() const noexcept { return largest_priority_; }
     double largest_given() const noexcept { return largest_given_; }
 
     // Steps of a rule by their values, and their importance weights where `weights` is given.
@@ -92,7 +104,7 @@ class Priorities final : public Observer {
     // How many steps a rule names that may still be drawn, and how many draws are left where that is bounded.
     std::int64_t count(const StartRule& rule) { return index_of(rule).count; }
 
-    // New priorities for held steps; of equal ones the last counts.
+    // New priorities for held steps, none above `largest_priority`; of equal steps the last counts.
     void set(const std::vector<Drawn>& steps, const std::vector<double>& priorities) {
         // Slots lie far apart: ask for them all, then compute, then write.
         drawn_.resize(steps.size());
@@ -211,8 +223,12 @@ class Priorities final : public Observer {
     }
 
     double value_of(double priority) const noexcept {
-        return options_.kind == Kind::proportional ? std::pow(priority + options_.eps, options_.alpha) : priority;
+        if (options_.kind != Kind::proportional) return priority;
+        const double mass = std::pow(priority + options_.eps, options_.alpha);
+        return mass < smallest && priority + options_.eps > 0.0 ? smallest : mass;
     }
+    // Never 0, whatever the whole is: weights are quotients of chances.
+    static double chance(double mass, double total) noexcept { return std::max(mass / total, smallest); }
 
     bool has_the_values(const Index& index) const noexcept { return !values_ && &index == &indices_.front(); }
     double value_at(std::size_t slot) const noexcept {
@@ -365,6 +381,8 @@ class Priorities final : public Observer {
         return *made;
     }
 
+    static constexpr double smallest = std::numeric_limits<double>::min();
+
     static double uniform(BitGenerator& bits) noexcept { return bits.next_double(bits.state); }
 
     // One draw from each of `size` equal parts of the whole.
@@ -388,7 +406,7 @@ class Priorities final : public Observer {
         }
         for (double& point : points_) point *= total;
         index.sums->find_many(points_.data(), size, drawn_.data());
-        for (std::size_t i = 0; i < size; ++i) chances_[i] = index.sums->leaf(drawn_[i]) / total;
+        for (std::size_t i = 0; i < size; ++i) chances_[i] = chance(index.sums->leaf(drawn_[i]), total);
     }
 
     // One after the other, since each may use up a step.
@@ -403,7 +421,7 @@ class Priorities final : public Observer {
                 slot = index.ranked->at_rank(rank);
             } else if (const double total = index.sums->total(); total > 0.0) {
                 slot = index.sums->find(point * total);
-                chances_[i] = index.sums->leaf(slot) / total;
+                chances_[i] = chance(index.sums->leaf(slot), total);
             } else {
                 slot = nth(index, point);
                 chances_[i] = 1.0 / static_cast<double>(index.count);
@@ -436,22 +454,23 @@ class Priorities final : public Observer {
 
     // (N * P)^-beta, scaled so that the largest is 1: N cancels.
     void weigh(Index& index, double beta, std::size_t size, float* weights) {
-        double smallest = chances_.empty() ? 1.0 : *std::min_element(chances_.begin(), chances_.end());
+        double least = chances_.empty() ? 1.0 : *std::min_element(chances_.begin(), chances_.end());
         if (options_.over_buffer && index.count > 0) {
             if (index.ranked) {
-                smallest = ranks_->probability(static_cast<std::size_t>(index.count) - 1,
-                                               static_cast<std::size_t>(index.count));
+                least = ranks_->probability(static_cast<std::size_t>(index.count) - 1,
+                                            static_cast<std::size_t>(index.count));
             } else if (index.sums->total() > 0.0) {
-                smallest = index.sums->min_positive() / index.sums->total();
+                least = chance(index.sums->min_positive(), index.sums->total());
             }
         }
-        for (std::size_t i = 0; i < size; ++i) weights[i] = static_cast<float>(std::pow(chances_[i] / smallest, -beta));
+        for (std::size_t i = 0; i < size; ++i) weights[i] = static_cast<float>(std::pow(chances_[i] / least, -beta));
     }
 
     Timeline& timeline_;
     Episodes& episodes_;
     Options options_;
     std::size_t slots_;
+    double largest_priority_;
     ZeroPages<double> values_;       // none where the first index has them
     ZeroPages<std::uint8_t> known_;  // steps that have a value
     ZeroPages<std::uint32_t> uses_;

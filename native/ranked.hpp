@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -274,7 +275,7 @@ class RankDistribution {
 
     double probability(std::size_t rank, std::size_t n) noexcept {
         const double sum = total(n);
-        return weight(rank) / sum;
+        return std::max(weight(rank) / sum, std::numeric_limits<double>::min());
     }
 
     // The ranks below n, at least 1 and at most the capacity, of uniform draws from [0, 1).
@@ -302,8 +303,10 @@ class RankDistribution {
         assert(n > 0 && n <= weights_.capacity());
         if (n <= known_) return;
         const std::size_t end = std::min(weights_.capacity(), std::max(n, known_ + 1024));
-        weights_.set_range(known_, end - known_,
-                           [&](std::size_t rank) { return std::pow(static_cast<double>(rank + 1), -alpha_); });
+        weights_.set_range(known_, end - known_, [&](std::size_t rank) {
+            // The last rank, too, can be drawn and weighed.
+            return std::max(std::pow(static_cast<double>(rank + 1), -alpha_), std::numeric_limits<double>::min());
+        });
         known_ = end;
     }
 

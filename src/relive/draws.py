@@ -32,7 +32,7 @@ _BY: dict[By, int] = {"sampler": 0, "starts": 1, "episodes": 2, "rest": 3}
 _SUCCESSOR, _EXTRA, _REWARD = 2, 3, 4
 _NO_LENGTHS = np.empty(0, np.int64)
 # What an object makes for itself, so that copies do not carry it.
-_OWN = ("_core", "_views", "_names", "_weighs", "_base", "_goal_leaves")
+_OWN = ("_core", "_views", "_names", "_weighs", "_base", "_goal_leaves", "_largest_priority")
 
 
 @dataclass(slots=True)
@@ -127,6 +127,15 @@ class Draws:
     def _prioritize(
         self, kind: int, alpha: float, eps: float, initial: float, max_ever: bool, over_buffer: bool
     ) -> None:
+        slots = self.timeline.rows * self.timeline.lanes
+        self._largest_priority = _native.Draws.largest_priority(kind, alpha, eps, slots)
+        if not (1.0 if np.isnan(initial) else initial) <= self._largest_priority:
+            first = "the 1.0 of a first step" if np.isnan(initial) else f"initial={initial}"
+            raise PriorityError(
+                f"{first} is too large for alpha={alpha} and eps={eps}: expected priorities up to "
+                f"{self._largest_priority}, since the masses (priority + eps) ** alpha of {slots} steps need a finite "
+                "sum"
+            )
         self._core.prioritize(kind, alpha, eps, initial, max_ever, over_buffer, self.max_times_sampled or 0)
 
     # Drawing -------------------------------------------------------------------------------------------------------
@@ -211,11 +220,18 @@ class Draws:
         """New priorities; returns how many were stale.
 
         Raises:
-            PriorityError: one is negative or not finite; nothing was changed.
+            PriorityError: one is negative, not finite, or so large that masses would have no finite sum; nothing was
+                changed.
         """
         dropped = self._core.set_priorities(handles, priorities)
         if dropped < 0:
             row = -1 - dropped
+            if np.isfinite(priorities[row]) and priorities[row] > 0:
+                raise PriorityError(
+                    f"priorities has {priorities[row]} at row {row}, expected at most {self._largest_priority}: the "
+                    "masses (priority + eps) ** alpha of a full buffer need a finite sum; nothing was changed. Clip "
+                    "them, or use RankPrioritized, where only their order counts."
+                )
             raise PriorityError(
                 f"priorities has {priorities[row]} at row {row}, expected finite numbers from 0 on; nothing was "
                 "changed. For errors with a sign use td_errors=."
@@ -503,7 +519,8 @@ def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> t
         raise ValueError(f"mask has shape {counts.shape}, expected that of td_errors {errors.shape}: one per step")
     has = np.asarray(counts.any(axis=1))
     largest = np.where(counts, errors, 0.0).max(axis=1, initial=0.0)
-    mean = np.where(counts, errors, 0.0).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
+    steps = np.maximum(counts.sum(axis=1), 1)
+    mean = np.minimum((np.where(counts, errors, 0.0) / steps[:, None]).sum(axis=1), largest)  # no sum is above it
     priorities: NDArray[np.float64] = eta * largest + (1.0 - eta) * mean
     return priorities, has
 

@@ -58,7 +58,7 @@ class MemoryWarning(UserWarning):
 
 
 class PriorityError(ReliveError, ValueError):
-    """A priority that is negative or not finite."""
+    """A priority that is negative, not finite, or too large for a sum of masses."""
 
 
 class NothingEligibleError(EmptyBufferError, RuntimeError):

@@ -229,6 +229,27 @@ DRAWING_FAULTS = [
         PRIORITIES,
     ),
     Mutant(
+        "masses whose sum overflows are taken",
+        "native/priorities.hpp",
+        "std::pow(largest / 2.0 / static_cast<double>(slots), 1.0 / options.alpha)",
+        "std::pow(largest / 2.0 + 0.0 * static_cast<double>(slots), 1.0 / options.alpha)",
+        ("tests/samplers/test_extremes.py",),
+    ),
+    Mutant(
+        "a tiny mass is lost",
+        "native/priorities.hpp",
+        "return mass < smallest && priority + options_.eps > 0.0 ? smallest : mass;",
+        "return mass;",
+        ("tests/samplers/test_extremes.py",),
+    ),
+    Mutant(
+        "a tiny chance is 0",
+        "native/priorities.hpp",
+        "return std::max(mass / total, smallest);",
+        "return mass / total;",
+        ("tests/samplers/test_extremes.py",),
+    ),
+    Mutant(
         "a mass on the edge lands on the leaf before",
         "native/sum_tree.hpp",
         "chosen += before[child + 1] <= rest ? 1 : 0;",

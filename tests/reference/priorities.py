@@ -5,6 +5,8 @@ Schaul et al. 2016 (arXiv 1511.05952) for masses, ranks and importance weights; 
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -12,7 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def mass(priority: float, alpha: float, eps: float) -> float:
-    return float((priority + eps) ** alpha)
+    """At least the smallest normal number, unless the priority is 0."""
+    largest, smallest = sys.float_info.max, sys.float_info.min
+    if priority + eps == 0:
+        return 1.0 if alpha == 0 else 0.0
+    logarithm = alpha * math.log(priority + eps)
+    if logarithm > math.log(largest):
+        return math.inf
+    return max(float((priority + eps) ** alpha), smallest)
+
+
+def is_too_large(priority: float, alpha: float, eps: float, capacity: int) -> bool:
+    """Whether a buffer full of such steps would have no finite sum with room to spare."""
+    return mass(priority, alpha, eps) > sys.float_info.max / 2 / capacity
 
 
 def probabilities(masses: Sequence[float]) -> NDArray[np.float64]:

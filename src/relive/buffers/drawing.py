@@ -249,7 +249,8 @@ class DrawingMethods(BaseBuffer):
         Args:
             handles: ``(n,)`` int64, of a batch; of equal ones the last wins. One that names a step which was
                 overwritten since is dropped and counted.
-            priorities: ``(n,)``, from 0 on.
+            priorities: ``(n,)``, from 0 on. With `Prioritized` a mass below the smallest normal double, about 2e-308,
+                becomes that, so that only a priority of 0 with ``eps=0`` is never drawn.
             td_errors: in place of priorities, ``(n,)`` or ``(n, 1)``: their absolute values are taken. Of sequences
                 ``(n, time)``: a sequence gets ``eta * max + (1 - eta) * mean`` (Kapturowski et al. 2019).
             mask: of sequences, ``(n, time)``: the steps that count; a sequence without any keeps its priority.
@@ -259,7 +260,8 @@ class DrawingMethods(BaseBuffer):
             How many were dropped.
 
         Raises:
-            PriorityError: one is negative or not finite; nothing was changed.
+            PriorityError: one is negative, not finite, or, with `Prioritized`, so large that the masses of a full
+                buffer would have no finite sum; the message names the largest allowed. Nothing was changed.
             TypeError: the sampler keeps no priorities.
         """
         if isinstance(self.sampler, Uniform):
