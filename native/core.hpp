@@ -91,7 +91,6 @@ class Core {
          const std::vector<std::tuple<nb::object, std::uint8_t, std::uint8_t>>& dtypes, bool fields_are_known)
         : numpy_(array_type, dtypes),
           fields_are_known_(fields_are_known),
-          timeout_key_(nb::steal(PyUnicode_InternFromString("TimeLimit.truncated"))),
           observation_is_tree_(observation_is_tree),
           action_is_tree_(action_is_tree) {
         Layout layout;
@@ -164,8 +163,8 @@ class Core {
             return -1;
         if (!read_scalars(borrowed, done, leading, dones)) return -1;
         if (!timeout.is_none() && !read_scalars(borrowed, timeout, leading, timeouts)) return -1;
-        if (!infos.is_none() && !(leading.has_steps ? read_many_infos(infos, timeout_key_.ptr(), leading, timeouts)
-                                                    : read_infos(infos, timeout_key_.ptr(), lanes, timeouts))) {
+        if (!infos.is_none() && !(leading.has_steps ? read_many_infos(infos, info_keys_, leading, timeouts)
+                                                    : read_infos(infos, info_keys_, lanes, timeouts))) {
             return -1;
         }
         if (!mask.is_none() && (leading.has_steps || !read_mask(borrowed, mask, leading, lane_mask))) return -1;
@@ -578,7 +577,7 @@ class Core {
 
     NumpyTypes numpy_;
     bool fields_are_known_;
-    nb::object timeout_key_;
+    InfoKeys info_keys_;
     bool observation_is_tree_;
     bool action_is_tree_;
     std::vector<nb::object> kept_;  // the arrays whose memory is used

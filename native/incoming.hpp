@@ -279,37 +279,45 @@ inline bool read_vectors(Borrowed& borrowed, nb::handle object, const Leading& l
     return false;
 }
 
-// `info[key]` of one environment as a flag: True or False where present.
-inline bool read_info(nb::handle info, PyObject* key, float& out) {
+// The keys of an info that are looked up: the time limit, and where the info of a step lies that was followed by a reset.
+struct InfoKeys {
+    nb::object timeout = nb::steal(PyUnicode_InternFromString("TimeLimit.truncated"));
+    nb::object final_info = nb::steal(PyUnicode_InternFromString("final_info"));
+};
+
+// `info[TimeLimit.truncated]` of one environment as a flag: True or False where present.
+inline bool read_info(nb::handle info, const InfoKeys& keys, float& out) {
     if (!PyDict_CheckExact(info.ptr())) return false;
     out = 0.0F;
     if (PyDict_Size(info.ptr()) == 0) return true;
-    PyObject* const value = PyDict_GetItemWithError(info.ptr(), key);
-    if (!value && PyErr_Occurred()) {
+    PyObject* const value = PyDict_GetItemWithError(info.ptr(), keys.timeout.ptr());
+    PyObject* const final_info =
+        PyErr_Occurred() ? nullptr : PyDict_GetItemWithError(info.ptr(), keys.final_info.ptr());
+    if (PyErr_Occurred()) {
         PyErr_Clear();
         return false;
     }
     if (value == Py_True) out = 1.0F;
-    return !value || value == Py_True || value == Py_False;
+    return !final_info && (!value || value == Py_True || value == Py_False);
 }
 
 // The same of all environments: a list of dicts, or for one environment its dict alone.
-inline bool read_infos(nb::handle infos, PyObject* key, std::size_t lanes, float* out) {
-    if (lanes == 1 && PyDict_CheckExact(infos.ptr())) return read_info(infos, key, *out);
+inline bool read_infos(nb::handle infos, const InfoKeys& keys, std::size_t lanes, float* out) {
+    if (lanes == 1 && PyDict_CheckExact(infos.ptr())) return read_info(infos, keys, *out);
     if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != lanes) return false;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-        if (!read_info(PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane)), key, out[lane])) return false;
+        if (!read_info(PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(lane)), keys, out[lane])) return false;
     }
     return true;
 }
 
 // The same for many steps: a list of such lists.
-inline bool read_many_infos(nb::handle infos, PyObject* key, const Leading& leading, float* out) {
+inline bool read_many_infos(nb::handle infos, const InfoKeys& keys, const Leading& leading, float* out) {
     if (!PyList_CheckExact(infos.ptr()) || static_cast<std::size_t>(PyList_Size(infos.ptr())) != leading.steps)
         return false;
     for (std::size_t step = 0; step < leading.steps; ++step) {
         const nb::handle at_step = PyList_GetItem(infos.ptr(), static_cast<Py_ssize_t>(step));
-        if (!read_infos(at_step, key, leading.lanes, out + step * leading.lanes)) return false;
+        if (!read_infos(at_step, keys, leading.lanes, out + step * leading.lanes)) return false;
     }
     return true;
 }

@@ -375,9 +375,16 @@ class Draws:
         total = computed.sum()
         if total != total and np.isnan(computed).any():
             row = int(np.flatnonzero(np.isnan(computed.reshape(len(computed), -1)).any(axis=1))[0])
+            missing = info.missing(row)
+            reason = (
+                f". info has no {', '.join(map(repr, missing))} for that step: the environment gave none, or NaN; give "
+                "it with every step, or let compute_reward do without"
+                if missing
+                else ""
+            )
             raise NaNRewardError(
                 f"compute_reward returned NaN for achieved goal {achieved[row]} and desired goal {desired[row]}, "
-                "expected numbers"
+                f"expected numbers{reason}"
             )
         return computed
 

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from relive.errors import CastError, NaNRewardError, ShapeError
 from relive.spaces import Leaf, Tree
 
-TIMEOUT_KEY = "TimeLimit.truncated"
 Array = NDArray[Any]
 
 
@@ -166,47 +165,6 @@ def extras(
     )
 
 
-def info_values(infos: Any, leaf: Leaf, name: str, leading: tuple[int, ...]) -> Array:
-    """The values of one info key, ``(*leading, *leaf.shape)``; NaN (0 for integers) where there is none.
-
-    Args:
-        infos: as `timeouts` or, for many steps, `many_timeouts` takes them.
-        leaf: shape and dtype.
-        name: the key.
-        leading: ``(lanes,)`` or ``(steps, lanes)``.
-    """
-    out = np.full((*leading, *leaf.shape), np.nan if leaf.dtype.kind == "f" else 0, leaf.dtype)
-    if infos is None:
-        return out
-    if isinstance(infos, Mapping):
-        if name in infos and (len(leading) > 1 or not (leading[-1] == 1 and "_" + name not in infos)):
-            present = np.asarray(infos.get("_" + name, np.ones(leading, bool)))
-            values = np.asarray(infos[name])
-            for at in np.argwhere(present):
-                out[tuple(at)] = _info_value(values[tuple(at)], leaf, name)
-        elif name in infos:
-            out[...] = _info_value(infos[name], leaf, name)
-        return out
-    if len(leading) > 1:
-        for step, of_step in enumerate(infos):
-            out[step] = info_values(of_step, leaf, name, leading[1:])
-        return out
-    for lane, info in enumerate(infos):
-        if name in info:
-            out[lane] = _info_value(info[name], leaf, name)
-    return out
-
-
-def _info_value(value: Any, leaf: Leaf, name: str) -> Array:
-    array = as_array(value, f"info[{name!r}]")
-    if array.size != int(np.prod(leaf.shape)):
-        raise ShapeError(
-            f"info[{name!r}] has shape {array.shape}, expected {leaf.shape}; declare it in fields={{{name!r}: (shape, "
-            "dtype)}"
-        )
-    return array.reshape(leaf.shape)
-
-
 def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool, active: Array | None = None) -> Array:
     """End flags as float32; only 0 and 1 where ``strict``."""
     given = as_array(value, name)
@@ -226,45 +184,6 @@ def lane_mask(value: Any, lanes: int) -> NDArray[np.bool_]:
             f"mask has shape {array.shape} and dtype {array.dtype}, expected ({lanes},) booleans: one per environment"
         )
     return np.ascontiguousarray(array)
-
-
-def timeouts(infos: Any, lanes: int, strict: bool) -> Array:
-    """``info["TimeLimit.truncated"]`` of every environment, ``(lanes,)`` float32.
-
-    ``infos`` is a sequence of dicts, one per environment; Gymnasium's dict of arrays; or None.
-    """
-    if infos is None:
-        return np.zeros(lanes, np.float32)
-    if isinstance(infos, Mapping):
-        given = np.asarray(infos.get(TIMEOUT_KEY, False))
-        present = np.asarray(infos.get("_" + TIMEOUT_KEY, True))
-        return scalars(
-            np.broadcast_to(np.where(present, given, 0).astype(np.float32), (lanes,)),
-            "infos",
-            (lanes,),
-            False,
-        )
-    if strict and len(infos) != lanes:
-        raise ShapeError(f"infos has {len(infos)} entries, expected {lanes}: one per environment (n_envs={lanes})")
-    return scalars([info.get(TIMEOUT_KEY, False) for info in infos], "infos", (lanes,), False)
-
-
-def many_timeouts(infos: Any, steps: int, lanes: int, strict: bool) -> Array:
-    """The same for many steps: a sequence of ``steps`` times what `timeouts` takes, ``(steps, lanes)`` float32."""
-    if infos is None:
-        return np.zeros((steps, lanes), np.float32)
-    if isinstance(infos, Mapping):
-        return scalars(infos.get(TIMEOUT_KEY, np.zeros((steps, lanes))), "infos", (steps, lanes), strict)
-    if len(infos) != steps:
-        raise ShapeError(f"infos has {len(infos)} entries, expected {steps}: one per step")
-    out = np.zeros((steps, lanes), np.float32)
-    for step, info in enumerate(infos):
-        if lanes == 1 and type(info) is list and len(info) == 1:
-            if info[0].get(TIMEOUT_KEY):
-                out[step, 0] = info[0][TIMEOUT_KEY]
-        else:
-            out[step] = timeouts(info, lanes, strict)
-    return out
 
 
 def cast(array: Array, dtype: np.dtype[Any], name: str) -> Array:

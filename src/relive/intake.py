@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from relive import infos as infos_of
 from relive import inputs
 from relive.spaces import Leaf, Tree
 from relive.timeline import Timeline
@@ -112,9 +113,9 @@ def append_converted(
     if second is not None:
         second = inputs.flags(second, names[1], leading, strict, active)
     elif steps is None:
-        second = inputs.timeouts(infos, lanes, strict)
+        second = infos_of.timeouts(infos, lanes, strict)
     else:
-        second = inputs.many_timeouts(infos, steps, lanes, strict)
+        second = infos_of.many_timeouts(infos, steps, lanes, strict)
     observation, actions = timeline.observation, timeline.action
     stored = timeline.append(
         _plain(observation, inputs.tree_arrays(obs, observation, leading, strict, active=active)),
@@ -147,7 +148,7 @@ def with_infos(extras: Any, infos: Any, wanted: Sequence[tuple[str, Leaf]], lead
     """The declared fields with those that are read from infos."""
     if not wanted:
         return extras
-    return {**(extras or {}), **{name: inputs.info_values(infos, leaf, name, leading) for name, leaf in wanted}}
+    return {**(extras or {}), **{name: infos_of.values(infos, leaf, name, leading) for name, leaf in wanted}}
 
 
 def _plain(tree: Tree, arrays: Sequence[NDArray[Any]]) -> Any:

@@ -263,6 +263,20 @@ DRAWING_FAULTS = [
         "if (may(step))",
         ("tests/samplers/test_epochs.py",),
     ),
+    Mutant(
+        "the info of the reset stands for that of the step",
+        "native/incoming.hpp",
+        "return !final_info && (!value",
+        "return (!value",
+        ("tests/buffers/test_infos.py",),
+    ),
+    Mutant(
+        "final infos of every environment are read",
+        "src/relive/infos.py",
+        "ended, finally_said = _mask(infos, FINAL_KEY, lanes).tolist(), _column",
+        "ended, finally_said = [True] * lanes, _column",
+        ("tests/buffers/test_infos.py",),
+    ),
 ]
 
 

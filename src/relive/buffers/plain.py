@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from relive.batches import ReplayBufferSamples
-from relive.inputs import TIMEOUT_KEY
+from relive.infos import TIMEOUT_KEY
 
 if TYPE_CHECKING:
     from relive.buffers.replay import ReplayMethods

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from relive import infos as infos_of
 from relive import inputs
 from relive.annotated import annotated
 from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
@@ -327,9 +328,9 @@ class Reservoir(BaseBuffer):
             inputs.flags(second, "truncated", leading, strict, active)
             return ended
         if len(leading) == 1:
-            timeouts = inputs.timeouts(infos, self.n_envs, strict)
+            timeouts = infos_of.timeouts(infos, self.n_envs, strict)
         else:
-            timeouts = inputs.many_timeouts(infos, leading[0], self.n_envs, strict)
+            timeouts = infos_of.many_timeouts(infos, leading[0], self.n_envs, strict)
         terminations: NDArray[Any] = ended * (1 - timeouts)
         return terminations
 

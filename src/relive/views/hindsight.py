@@ -85,6 +85,11 @@ class Infos(Sequence[Mapping[str, Any]]):
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return (self[i] for i in range(self._size))
 
+    def missing(self, step: int) -> list[str]:
+        """The keys that are NaN at a step, as those are kept that no info had."""
+        columns = self._columns.items()
+        return [name for name, column in columns if column.dtype.kind == "f" and np.isnan(column[step]).any()]
+
 
 class _Info(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
