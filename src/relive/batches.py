@@ -48,7 +48,8 @@ class RolloutBufferSamples(NamedTuple):
 
     Attributes:
         observations: ``(batch, *shape)`` in the space's dtype.
-        actions: ``(batch, action_dim)`` float32.
+        actions: ``(batch, action_dim)`` float32; integers that float32 would round keep their dtype, and Dict and Tuple
+            actions are nested tensors.
         old_values: ``(batch,)`` float32, as the three that follow.
         old_log_prob: of the actions under the policy that took them.
         advantages: see `RolloutBuffer.compute_returns_and_advantage`.
@@ -56,7 +57,7 @@ class RolloutBufferSamples(NamedTuple):
     """
 
     observations: torch.Tensor
-    actions: torch.Tensor
+    actions: TensorTree
     old_values: torch.Tensor
     old_log_prob: torch.Tensor
     advantages: torch.Tensor
@@ -67,7 +68,7 @@ class DictRolloutBufferSamples(NamedTuple):
     """A minibatch of a rollout over a Dict observation space."""
 
     observations: TensorTree
-    actions: torch.Tensor
+    actions: TensorTree
     old_values: torch.Tensor
     old_log_prob: torch.Tensor
     advantages: torch.Tensor

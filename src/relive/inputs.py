@@ -85,7 +85,7 @@ def tree_arrays(
     """All leaves of an observation or action."""
     try:
         parts = tree.flatten(value, exact=strict)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, IndexError) as error:
         name = "action" if is_action else "observation"
         raise ShapeError(f"{name} does not have the parts of {tree.space}: {error}") from error
     return tuple(

@@ -84,9 +84,16 @@ def observation_tree(space: spaces.Space[Any], dtypes: DTypes | None = None) -> 
     return Tree(space, _leaves(space, "observation", observation_shape, lambda dtype: dtype, dtypes or {}))
 
 
-def action_tree(space: spaces.Space[Any], dtypes: DTypes | None = None) -> Tree:
-    """The leaves of an action, each flattened to one axis; float64 is stored as float32, as torch networks give it."""
-    return Tree(space, _leaves(space, "action", lambda s: (action_width(s),), narrow_action_dtype, dtypes or {}))
+def action_tree(space: spaces.Space[Any], dtypes: DTypes | None = None, *, narrow: bool = True) -> Tree:
+    """The leaves of an action, each flattened to one axis.
+
+    Args:
+        space: any supported one.
+        dtypes: stored dtypes by path.
+        narrow: store float64 as float32, as torch networks give it.
+    """
+    cast = narrow_action_dtype if narrow else lambda dtype: dtype
+    return Tree(space, _leaves(space, "action", lambda s: (action_width(s),), cast, dtypes or {}))
 
 
 def field_tree(fields: Fields) -> Tree:

@@ -33,7 +33,7 @@ class RolloutMethods(BaseBuffer):
     """All that a rollout buffer does, but for its constructor: see `ReplayMethods`."""
 
     observations: Any
-    actions: Array
+    actions: Any
     rewards: NDArray[np.float32]
     episode_starts: NDArray[np.float32]
     values: NDArray[np.float32]
@@ -78,12 +78,11 @@ class RolloutMethods(BaseBuffer):
     @cached_property
     def _action(self) -> Tree:
         # Unlike in a replay buffer, a float64 action keeps its dtype until it is drawn (Stable-Baselines3 2.9.2).
-        kept = {} if self.action_space.dtype is None else {"action": self.action_space.dtype}
-        return action_tree(self.action_space, {**kept, **(self.__dict__.get("_dtypes") or {})})
+        return action_tree(self.action_space, self.__dict__.get("_dtypes"), narrow=False)
 
     @cached_property
-    def _fits_float32(self) -> bool:
-        return _fits_float32(self._action.leaves[0])
+    def _drawn_as_float32(self) -> tuple[bool, ...]:
+        return tuple(_fits_float32(leaf) for leaf in self._action.leaves)
 
     # Filling -------------------------------------------------------------------------------------------------------
 
@@ -93,16 +92,8 @@ class RolloutMethods(BaseBuffer):
             super().reset()
             return
         rows = (self.buffer_size, self.n_envs)
-        old = self.__dict__.get("observations")
-        old_parts = self._parts(old)
-        self.observations = self._observation.unflatten(
-            [
-                _zeroed(part, (*rows, *leaf.shape), leaf.dtype)
-                for part, leaf in zip(old_parts, self._observation.leaves, strict=True)
-            ]
-        )
-        action = self._action.leaves[0]
-        self.actions = _zeroed(self.__dict__.get("actions"), (*rows, *action.shape), action.dtype)
+        self.observations = _zeroed_tree(self.__dict__.get("observations"), self._observation, rows)
+        self.actions = _zeroed_tree(self.__dict__.get("actions"), self._action, rows)
         for name in ("rewards", "returns", "episode_starts", "values", "log_probs", "advantages"):
             setattr(self, name, _zeroed(self.__dict__.get(name), rows, np.dtype(np.float32)))
         self.generator_ready = False
@@ -131,7 +122,7 @@ class RolloutMethods(BaseBuffer):
 
         Args:
             obs: ``(n_envs, *shape)``, nested as the space is.
-            action: ``(n_envs, *shape)``.
+            action: ``(n_envs, *shape)``, nested as the space is.
             reward: ``(n_envs,)``.
             episode_start: ``(n_envs,)`` flags: the step is the first of its episode.
             value: ``(n_envs,)`` or ``(n_envs, 1)``: of ``obs``.
@@ -159,7 +150,7 @@ class RolloutMethods(BaseBuffer):
             )
         active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
         parts = inputs.tree_arrays(obs, self._observation, lanes, strict, active=active)
-        (action_part,) = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True, active=active)
+        action_parts = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True, active=active)
         row_rewards = inputs.rewards(reward, lanes, strict, active, step=row)
         row_starts = self._starts(episode_start, active)
         read = None if active is None else active | self._ends.awaiting(row)  # where anybody looks at the value
@@ -184,9 +175,10 @@ class RolloutMethods(BaseBuffer):
             self._ends.set_seed_form(row)
         if active is not None:
             self._ends.mask_out(row, active)
-        for array, part in zip(self._parts(self.observations), parts, strict=True):
+        for array, part in zip(self._observation.flatten(self.observations), parts, strict=True):
             array[row] = part
-        self.actions[row] = action_part
+        for array, part in zip(self._action.flatten(self.actions), action_parts, strict=True):
+            array[row] = part
         self.rewards[row] = row_rewards
         self.episode_starts[row] = row_starts
         self.values[row] = row_values
@@ -288,23 +280,24 @@ class RolloutMethods(BaseBuffer):
             flat: Array = array.reshape(self.buffer_size * self.n_envs, *array.shape[2:])
             return flat.take(places, axis=0)
 
-        actions = take(self.actions)
-        if self._fits_float32:
-            actions = actions.astype(np.float32, copy=False)
+        actions = [take(array) for array in self._action.flatten(self.actions)]
+        for i, narrow in enumerate(self._drawn_as_float32):
+            actions[i] = actions[i].astype(np.float32, copy=False) if narrow else actions[i]
         observations = self._observation.unflatten(
-            [self.to_torch(_column(take(array)), copy=False) for array in self._parts(self.observations)]
+            [self.to_torch(_column(take(array)), copy=False) for array in self._observation.flatten(self.observations)]
         )
         numbers = (self.values, self.log_probs, self.advantages, self.returns)
         rest = [self.to_torch(take(array).reshape(-1), copy=False) for array in numbers]
         kind = self._batch_types[isinstance(self.observation_space, spaces.Dict)]
-        return kind(observations, self.to_torch(actions, copy=False), *rest)
+        drawn = self._action.unflatten([self.to_torch(array, copy=False) for array in actions])
+        return kind(observations, drawn, *rest)
 
     def _flatten_for_subclass(self) -> None:
         """What the seed does to the arrays before it draws, for subclasses that read them in their `_get_samples`."""
-        self.observations = self._observation.unflatten(
-            [self.swap_and_flatten(part) for part in self._parts(self.observations)]
-        )
-        for name in ("actions", "values", "log_probs", "advantages", "returns"):
+        for name, tree in (("observations", self._observation), ("actions", self._action)):
+            parts = [self.swap_and_flatten(part) for part in tree.flatten(getattr(self, name))]
+            setattr(self, name, tree.unflatten(parts))
+        for name in ("values", "log_probs", "advantages", "returns"):
             setattr(self, name, self.swap_and_flatten(getattr(self, name)))
         self.generator_ready = True
 
@@ -330,16 +323,12 @@ class RolloutMethods(BaseBuffer):
         """Rows that count: those added, or all of a rollout whose arrays were filled by hand."""
         return self.pos if partial and 0 < self.pos < self.buffer_size else self.buffer_size
 
-    def _parts(self, observations: Any) -> tuple[Any, ...]:
-        if observations is None:
-            return (None,) * len(self._observation.leaves)
-        return self._observation.flatten(observations)
-
     @property
     def nbytes(self) -> Bytes:
         """Memory reserved and touched, in bytes."""
-        arrays = [*self._parts(self.observations), self.actions, self.rewards, self.returns, self.episode_starts]
-        reserved = sum(array.nbytes for array in [*arrays, self.values, self.log_probs, self.advantages])
+        arrays = [*self._observation.flatten(self.observations), *self._action.flatten(self.actions)]
+        arrays += [self.rewards, self.returns, self.episode_starts, self.values, self.log_probs, self.advantages]
+        reserved = sum(array.nbytes for array in arrays)
         reserved += self._ends.nbytes
         return Bytes(reserved, reserved * self.pos // max(self.buffer_size, 1))
 
@@ -360,7 +349,7 @@ class RolloutBuffer(RolloutMethods):
     Args:
         buffer_size: steps per environment.
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested to any depth.
-        action_space: one of the first four.
+        action_space: the same.
         device: where minibatches go; "auto" is CUDA where there is one, else the CPU.
         gae_lambda: 0 gives one-step advantages, 1 Monte Carlo ones.
         gamma: discount.
@@ -373,7 +362,7 @@ class RolloutBuffer(RolloutMethods):
 
     Attributes:
         observations: ``(buffer_size, n_envs, *shape)``, for Dict and Tuple spaces nested arrays.
-        actions: ``(buffer_size, n_envs, action_dim)`` in the space's dtype.
+        actions: ``(buffer_size, n_envs, action_dim)`` in the space's dtype, for Dict and Tuple spaces nested arrays.
         rewards, episode_starts, values, log_probs: ``(buffer_size, n_envs)`` float32, as added.
         advantages, returns: the same shape, by `compute_returns_and_advantage`.
     """
@@ -408,6 +397,14 @@ class DictRolloutBuffer(RolloutBuffer):
     def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
         require_dict(self, observation_space)
         super().__init__(buffer_size, observation_space, *args, **kwargs)
+
+
+def _zeroed_tree(old: Any, tree: Tree, rows: tuple[int, int]) -> Any:
+    """Arrays of zeros, ``(*rows, *shape)`` for every leaf, in the memory of ``old`` ones where they fit."""
+    parts = (None,) * len(tree.leaves) if old is None else tree.flatten(old)
+    return tree.unflatten(
+        [_zeroed(part, (*rows, *leaf.shape), leaf.dtype) for part, leaf in zip(parts, tree.leaves, strict=True)]
+    )
 
 
 def _zeroed(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
