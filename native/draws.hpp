@@ -242,17 +242,17 @@ class Draws {
         });
     }
 
-    // Running epochs: (length, stride, padded, crossing, finished_only, steps at its start, handles that are left, the
-    // next one last).
+    // Running epochs: (length, stride, padded, crossing, finished_only, looks_back, steps at its start, handles that are
+    // left, the next one last).
     using EpochState =
-        std::tuple<std::int64_t, std::int64_t, bool, bool, bool, std::int64_t, std::vector<std::int64_t>>;
+        std::tuple<std::int64_t, std::int64_t, bool, bool, bool, bool, std::int64_t, std::vector<std::int64_t>>;
     std::vector<EpochState> epochs() {
         return locked(timeline_.mutex, long_work + 1, [&] {
             std::vector<EpochState> out;
             for (const Epochs::Epoch& epoch : epochs_.epochs()) {
                 const StartRule& r = epoch.rule;
-                out.emplace_back(r.length, r.stride, r.padded, r.crossing, r.finished_only, epoch.began_with,
-                                 epoch.rest);
+                out.emplace_back(r.length, r.stride, r.padded, r.crossing, r.finished_only, r.looks_back,
+                                 epoch.began_with, epoch.rest);
             }
             return out;
         });
@@ -260,8 +260,8 @@ class Draws {
     void restore_epochs(const std::vector<EpochState>& epochs) {
         locked(timeline_.mutex, long_work + 1, [&] {
             epochs_.clear();
-            for (const auto& [length, stride, padded, crossing, finished, began_with, rest] : epochs)
-                epochs_.restore({StartRule{length, stride, padded, crossing, finished}, began_with, rest});
+            for (const auto& [length, stride, padded, crossing, finished, looks_back, began_with, rest] : epochs)
+                epochs_.restore({StartRule{length, stride, padded, crossing, finished, looks_back}, began_with, rest});
         });
     }
     void clear_epochs() {

@@ -38,18 +38,22 @@ class Queue {
     std::size_t first_ = 0;
 };
 
-// Which steps are asked for: those of an episode at which a window of `length` may start, every `stride` of them.
+// Which steps are asked for: those of an episode at which a window of `length` may start, every `stride` of them; or end,
+// counted so that within an episode the whole windows are the same either way.
 struct StartRule {
     std::int64_t length = 1;
     std::int64_t stride = 1;
-    bool padded = true;          // the window may be cut short by the end of its episode
+    bool padded = true;          // the window may be cut short by the end of its episode (looking back: its beginning)
     bool crossing = false;       // it may go on into the next one, and is cut short by the head of its lane alone
     bool finished_only = false;  // not of an episode that goes on
+    bool looks_back = false;     // the window ends with the step; steps that are not held any more cut it short too
 
     // Where the steps of a lane that it names have no gap.
     bool is_run() const noexcept { return stride == 1 && (padded || length == 1); }
     // Every step held is one: no books are needed.
     bool is_all() const noexcept { return is_run() && !finished_only; }
+    // How many held steps must come before one.
+    std::int64_t needs_before() const noexcept { return looks_back && !padded ? length - 1 : 0; }
     friend bool operator==(const StartRule&, const StartRule&) = default;
 };
 
@@ -66,7 +70,7 @@ class Starts {
     // Of all held steps of a lane.
     std::int64_t count(std::size_t lane) const noexcept {
         if (rule_.is_run()) return std::max<std::int64_t>(run_end(lane) - oldest(lane), 0);
-        return std::max<std::int64_t>(below(lane, limit(lane)) - below(lane, oldest(lane)), 0);
+        return std::max<std::int64_t>(below(lane, limit(lane)) - below(lane, lower(lane)), 0);
     }
     // The k-th one of a lane, oldest first.
     std::int64_t at(std::size_t lane, std::int64_t k) const noexcept;
@@ -96,21 +100,31 @@ class Starts {
     };
 
     std::int64_t oldest(std::size_t lane) const noexcept;
+    // No step below it is one, nor from the limit on.
+    std::int64_t lower(std::size_t lane) const noexcept { return oldest(lane) + rule_.needs_before(); }
     std::int64_t limit(std::size_t lane) const noexcept;
     // Where the steps end that a rule without gaps names.
     std::int64_t run_end(std::size_t lane) const noexcept;
+    // The first one of an episode that begins at `begin`, were all of it held.
+    std::int64_t first_of(std::int64_t begin) const noexcept {
+        if (!rule_.looks_back) return begin;
+        const std::int64_t whole = rule_.length - 1;
+        return begin + (rule_.padded || rule_.crossing ? whole % rule_.stride : whole);
+    }
     // The end of the starts of an episode that ends at `end`.
     std::int64_t last_end(std::int64_t end) const noexcept {
-        return rule_.padded || rule_.crossing ? end : end - rule_.length + 1;
+        return rule_.padded || rule_.crossing || rule_.looks_back ? end : end - rule_.length + 1;
     }
-    std::int64_t count_in(std::int64_t start, std::int64_t end) const noexcept {
-        const std::int64_t last = last_end(end);
-        return last > start ? (last - start + rule_.stride - 1) / rule_.stride : 0;
+    // How many there are from `first` on, where one is, below `end`.
+    std::int64_t strides(std::int64_t first, std::int64_t end) const noexcept {
+        return end > first ? (end - first + rule_.stride - 1) / rule_.stride : 0;
     }
     // Starts with a number below x, from where the books of the lane begin.
     std::int64_t below(std::size_t lane, std::int64_t x) const noexcept;
     // Held starts of episode i.
     Range range(std::size_t lane, std::size_t i) const noexcept;
+    // Those between which every episode has all of its starts.
+    std::size_t first_episode(std::size_t lane) const noexcept;
     std::size_t last_episode(std::size_t lane) const noexcept;
 
     void opened(std::size_t lane);
@@ -276,7 +290,7 @@ inline void Starts::opened(std::size_t lane) {
 }
 
 inline void Starts::closed(std::size_t lane, std::int64_t start, std::int64_t end) {
-    const std::int64_t count = count_in(start, end);
+    const std::int64_t count = strides(first_of(start), last_end(end));
     lanes_[lane].total += count;
     lanes_[lane].episodes_total += count > 0 ? 1 : 0;
 }
@@ -292,7 +306,7 @@ inline std::int64_t Starts::oldest(std::size_t lane) const noexcept { return epi
 
 inline std::int64_t Starts::limit(std::size_t lane) const noexcept {
     const std::int64_t head = episodes_.head(lane);
-    return rule_.crossing && !rule_.padded ? head - rule_.length + 1 : head;
+    return rule_.crossing && !rule_.padded && !rule_.looks_back ? head - rule_.length + 1 : head;
 }
 
 inline std::int64_t Starts::run_end(std::size_t lane) const noexcept {
@@ -308,31 +322,36 @@ inline std::int64_t Starts::below(std::size_t lane, std::int64_t x) const noexce
     const std::size_t i = episodes_.find(lane, x - 1);
     const std::int64_t before = lanes_[lane].before[i];
     if (rule_.finished_only && !episodes_.is_finished(lane, i)) return before;
-    const std::int64_t end = std::min(x, last_end(episodes_.end(lane, i)));
-    return end > begins[i] ? before + (end - begins[i] + rule_.stride - 1) / rule_.stride : before;
+    return before + strides(first_of(begins[i]), std::min(x, last_end(episodes_.end(lane, i))));
 }
 
 inline bool Starts::is_start(std::size_t lane, std::int64_t number) const noexcept {
     if (rule_.is_run()) return number >= oldest(lane) && number < run_end(lane);
     const Queue& begins = episodes_.begins(lane);
-    if (begins.empty() || number < oldest(lane) || number >= limit(lane)) return false;
+    if (begins.empty() || number < lower(lane) || number >= limit(lane)) return false;
     const std::size_t i = episodes_.find(lane, number);
     if (rule_.finished_only && !episodes_.is_finished(lane, i)) return false;
-    return (number - begins[i]) % rule_.stride == 0 && number < last_end(episodes_.end(lane, i));
+    const std::int64_t first = first_of(begins[i]);
+    return number >= first && (number - first) % rule_.stride == 0 && number < last_end(episodes_.end(lane, i));
 }
 
 inline std::int64_t Starts::at(std::size_t lane, std::int64_t k) const noexcept {
     if (rule_.is_run()) return oldest(lane) + k;
     const Books& books = lanes_[lane];
-    const std::int64_t wanted = below(lane, oldest(lane)) + k;
+    const std::int64_t wanted = below(lane, lower(lane)) + k;
     const auto after = std::upper_bound(books.before.begin(), books.before.end(), wanted);
     const auto i = static_cast<std::size_t>(after - books.before.begin()) - 1;
-    return episodes_.begins(lane)[i] + (wanted - books.before[i]) * rule_.stride;
+    return first_of(episodes_.begins(lane)[i]) + (wanted - books.before[i]) * rule_.stride;
+}
+
+inline std::size_t Starts::first_episode(std::size_t lane) const noexcept {
+    if (!(rule_.crossing && rule_.needs_before() > 0)) return 0;
+    return episodes_.find(lane, std::min(lower(lane), episodes_.head(lane) - 1));
 }
 
 inline std::size_t Starts::last_episode(std::size_t lane) const noexcept {
     const std::size_t size = episodes_.begins(lane).size();
-    if (!(rule_.crossing && !rule_.padded)) return size - 1;
+    if (!(rule_.crossing && !rule_.padded && !rule_.looks_back)) return size - 1;
     return episodes_.find(lane, std::max(limit(lane) - 1, episodes_.begins(lane)[0]));
 }
 
@@ -340,31 +359,33 @@ inline Starts::Range Starts::range(std::size_t lane, std::size_t i) const noexce
     const std::int64_t begin = episodes_.begins(lane)[i];
     if (rule_.finished_only && !episodes_.is_finished(lane, i)) return {begin, 0};
     const std::int64_t end = std::min(last_end(episodes_.end(lane, i)), limit(lane));
-    const std::int64_t from = std::max(begin, oldest(lane));
-    const std::int64_t first = begin + (from - begin + rule_.stride - 1) / rule_.stride * rule_.stride;
-    return {first, end > first ? (end - first + rule_.stride - 1) / rule_.stride : 0};
+    std::int64_t first = first_of(begin);
+    first += strides(first, lower(lane)) * rule_.stride;
+    return {first, strides(first, end)};
 }
 
 // The first and the last one may have lost some; between them the books count.
 inline std::int64_t Starts::episode_count(std::size_t lane) const noexcept {
     if (episodes_.begins(lane).empty()) return 0;
+    const std::size_t start = first_episode(lane);
     const std::size_t last = last_episode(lane);
     std::int64_t count = range(lane, last).count > 0 ? 1 : 0;
-    if (last == 0) return count;
-    count += range(lane, 0).count > 0 ? 1 : 0;
-    return count + lanes_[lane].episodes_before[last] - lanes_[lane].episodes_before[1];
+    if (last == start) return count;
+    count += range(lane, start).count > 0 ? 1 : 0;
+    return count + lanes_[lane].episodes_before[last] - lanes_[lane].episodes_before[start + 1];
 }
 
 inline std::pair<std::int64_t, std::int64_t> Starts::episode_at(std::size_t lane, std::int64_t k) const noexcept {
+    const std::size_t start = first_episode(lane);
     const std::size_t last = last_episode(lane);
-    const Range first = range(lane, 0);
-    if (first.count > 0 && (k == 0 || last == 0)) return {first.first, first.count};
+    const Range first = range(lane, start);
+    if (first.count > 0 && (k == 0 || last == start)) return {first.first, first.count};
     std::size_t i = last;
-    if (last > 0) {
+    if (last > start) {
         const Queue& before = lanes_[lane].episodes_before;
-        const std::int64_t wanted = before[1] + k - (first.count > 0 ? 1 : 0);
-        const auto after =
-            std::upper_bound(before.begin() + 1, before.begin() + static_cast<std::ptrdiff_t>(last) + 1, wanted);
+        const std::int64_t wanted = before[start + 1] + k - (first.count > 0 ? 1 : 0);
+        const auto after = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(start) + 1,
+                                            before.begin() + static_cast<std::ptrdiff_t>(last) + 1, wanted);
         i = static_cast<std::size_t>(after - before.begin()) - 1;
     }
     const Range found = range(lane, i);

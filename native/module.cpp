@@ -68,12 +68,12 @@ void bind_draws(nb::module_& m) {
         .def(
             "__init__",
             [](StartRule* self, std::int64_t length, std::int64_t stride, bool padded, bool crossing,
-               bool finished_only) {
+               bool finished_only, bool looks_back) {
                 require(length >= 1 && stride >= 1, "length and stride are positive");
-                new (self) StartRule{length, stride, padded, crossing, finished_only};
+                new (self) StartRule{length, stride, padded, crossing, finished_only, looks_back};
             },
             nb::arg("length") = 1, nb::arg("stride") = 1, nb::arg("padded") = true, nb::arg("crossing") = false,
-            nb::arg("finished_only") = false);
+            nb::arg("finished_only") = false, nb::arg("looks_back") = false);
     nb::class_<View>(m, "View").def(
         "__init__",
         [](View* self, std::int64_t n_steps, double gamma, std::int64_t time, const StartRule& rule,

@@ -185,7 +185,10 @@ class Priorities final : public Observer {
             for (Index& index : indices_) refill(index);
         } else {
             for (Index& index : indices_) {
-                for (const Drawn& step : new_) came(index, step);
+                for (const Drawn& step : new_) {
+                    came(index, step);
+                    went(index, step);
+                }
                 for (const Drawn& step : ended_) visit_finished(index, step);
                 flush(index);
             }
@@ -280,9 +283,18 @@ class Priorities final : public Observer {
     // Puts in what a new step makes drawable: itself, the start of a window that it completes, its whole episode.
     void came(Index& index, const Drawn& step) {
         consider(index, step);
-        if (index.rule.length > 1 && !index.rule.padded)
+        if (index.rule.length > 1 && !index.rule.padded && !index.rule.looks_back)
             consider_number(index, step.lane, step.number - index.rule.length + 1);
         if (timeline_.is_end(step.lane, step.row)) visit_finished(index, step);
+    }
+    // Takes out what a new step makes undrawable: it overwrites one that the window of another looks back to.
+    void went(Index& index, const Drawn& step) {
+        if (index.rule.needs_before() == 0) return;
+        const auto rows = static_cast<std::int64_t>(timeline_.layout().rows);
+        const std::int64_t number = step.number - rows + index.rule.needs_before();
+        if (!timeline_.holds(step.lane, number)) return;
+        const Drawn other{step.lane, timeline_.row_of(number), number};
+        if (!is_eligible(index, other)) take_out(index, slot_of(other));
     }
     void visit_finished(Index& index, const Drawn& last) {
         if (!index.rule.finished_only) return;

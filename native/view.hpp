@@ -262,12 +262,32 @@ class ViewGather {
     std::vector<double> sums_;
 };
 
-// The steps of sequences that begin at `starts`: `time` places for each.
+// The `time` steps up to `last`, as far as they are held.
+inline void expand_back(const Timeline& timeline, const Episodes& episodes, const View& view, const Drawn& last,
+                        std::size_t episode, std::vector<Place>& places) {
+    const std::int64_t oldest = timeline.oldest(last.lane);
+    const std::int64_t begin = view.rule.crossing ? oldest : std::max(oldest, episodes.begins(last.lane)[episode]);
+    const std::int64_t first = std::max(begin, last.number - view.time + 1);
+    for (std::int64_t number = last.number - view.time + 1; number < first; ++number)
+        places.push_back({last, false, false});
+    bool is_first = first == episodes.begins(last.lane)[episodes.find(last.lane, first)];
+    for (std::int64_t number = first; number <= last.number; ++number) {
+        const std::size_t row = timeline.row_of(number);
+        places.push_back({{last.lane, row, number}, true, is_first});
+        is_first = timeline.is_end(last.lane, row);
+    }
+}
+
+// The steps of sequences that begin at `starts`, or where their rule looks back end there: `time` places for each.
 inline void expand(const Timeline& timeline, const Episodes& episodes, const View& view,
                    const std::vector<Drawn>& starts, std::vector<Place>& places) {
     places.clear();
     for (const Drawn& start : starts) {
         const std::size_t episode = episodes.find(start.lane, start.number);
+        if (view.rule.looks_back) {
+            expand_back(timeline, episodes, view, start, episode, places);
+            continue;
+        }
         const std::int64_t end = view.rule.crossing ? episodes.head(start.lane) : episodes.end(start.lane, episode);
         std::size_t row = start.row;
         bool is_first = start.number == episodes.begins(start.lane)[episode];

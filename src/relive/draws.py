@@ -68,15 +68,27 @@ class SequenceRule:
 
     length: int
     stride: int = 1
-    pad: Literal["end", "none"] = "end"
+    pad: Literal["end", "start", "none"] | None = None
     cross_episodes: bool = False
+    align: Literal["start", "end"] = "start"
 
     def __post_init__(self) -> None:
         for name in ("length", "stride"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
-        if self.pad not in ("end", "none"):
-            raise ValueError(f"pad is {self.pad!r}, expected 'end' or 'none'")
+        if self.align not in ("start", "end"):
+            raise ValueError(f"align is {self.align!r}, expected 'start' or 'end'")
+        open_side = "end" if self.align == "start" else "start"
+        if self.pad not in (open_side, "none", None):
+            raise ValueError(
+                f"pad is {self.pad!r}, expected {open_side!r} or 'none': with align={self.align!r} steps can be "
+                f"missing at the {open_side} only"
+            )
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether a sequence may be short, and is filled up."""
+        return self.pad != "none"
 
 
 class Draws:
@@ -286,8 +298,14 @@ class Draws:
         finished_only = self.hindsight is not None and not self.hindsight.running
         if sequence is None:
             return _native.StartRule(finished_only=finished_only)
-        padded, crossing = sequence.pad == "end", sequence.cross_episodes
-        return _native.StartRule(sequence.length, sequence.stride, padded, crossing, finished_only)
+        return _native.StartRule(
+            sequence.length,
+            sequence.stride,
+            padded=sequence.is_padded,
+            crossing=sequence.cross_episodes,
+            finished_only=finished_only,
+            looks_back=sequence.align == "end",
+        )
 
     def _view(
         self, sequence: SequenceRule | None, windows: Sequence[tuple[int, int]], burn_in: int = 0
@@ -489,8 +507,8 @@ class Draws:
         if sequence is not None:
             return NothingEligibleError(
                 f"no sequence of length={sequence.length} can be drawn from the {held} steps held "
-                f"(pad={sequence.pad!r}, stride={sequence.stride}, cross_episodes={sequence.cross_episodes}); "
-                "expected longer episodes, a smaller length, or pad='end'"
+                f"(align={sequence.align!r}, pad={sequence.pad!r}, stride={sequence.stride}, "
+                f"cross_episodes={sequence.cross_episodes}); expected longer episodes, a smaller length, or padding"
             )
         if self.hindsight is not None:
             return NothingEligibleError(

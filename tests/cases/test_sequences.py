@@ -35,7 +35,7 @@ def numbers(batch: Any) -> list[list[int]]:
 
 def drawn(buffer: relive.ReplayBuffer, length: int, **options: Any) -> set[tuple[int, ...]]:
     sequences = {tuple(row) for row in numbers(buffer.sample_sequences(2000, length, **options))}
-    options = {name: value for name, value in options.items() if name in ("stride", "pad", "cross_episodes")}
+    options = {name: value for name, value in options.items() if name in ("stride", "align", "pad", "cross_episodes")}
     assert buffer.count_sequences(length, **options) == len(sequences)
     return sequences
 
@@ -224,3 +224,61 @@ def test_every_step_of_a_sequence_is_an_n_step_one() -> None:
     assert batch.next_observations[0, :, 0].tolist() == [3, 4]
     assert batch.dones[0, :, 0].tolist() == [0, 1]
     assert batch.discounts[0, :, 0].tolist() == [0.125, 0.125]
+
+
+def test_lerobot_1173_a_window_looks_back_from_every_step_and_is_padded_at_the_front() -> None:
+    """huggingface/lerobot PR 1173 and 2610: observation histories, where an episode's first steps have no full one."""
+    buffer = episodes(10, [3, 2])
+    batch = buffer.sample_sequences(500, 3, align="end", pad="start")
+    rows = {
+        int(handle): (observations[:, 0].int().tolist(), mask.int().tolist(), first.int().tolist())
+        for handle, observations, mask, first in zip(
+            batch.handles, batch.observations, batch.mask, batch.is_first, strict=True
+        )
+    }
+    assert rows == {
+        0: ([0, 0, 0], [0, 0, 1], [0, 0, 1]),
+        1: ([0, 0, 1], [0, 1, 1], [0, 1, 0]),
+        2: ([0, 1, 2], [1, 1, 1], [1, 0, 0]),
+        3: ([0, 0, 3], [0, 0, 1], [0, 0, 1]),
+        4: ([0, 3, 4], [0, 1, 1], [0, 1, 0]),
+    }
+    assert drawn(buffer, 3, align="end", pad="none") == {(0, 1, 2)}
+    assert drawn(buffer, 3, align="end", cross_episodes=True) == {(0,), (0, 1), (0, 1, 2), (1, 2, 3), (2, 3, 4)}
+
+
+def test_a_window_looks_back_to_the_oldest_step_held_and_no_further() -> None:
+    buffer = episodes(4, [6], is_open=True)  # 2 to 5 are held, of an episode that began with 0
+    assert drawn(buffer, 3, align="end") == {(2,), (2, 3), (2, 3, 4), (3, 4, 5)}
+    assert not buffer.sample_sequences(50, 3, align="end").is_first.any()
+    assert drawn(buffer, 3, align="end", pad="none") == {(2, 3, 4), (3, 4, 5)}
+
+
+@pytest.mark.parametrize("sampler", [relive.Prioritized(alpha=1.0, eps=0.0), relive.RankPrioritized()])
+def test_a_step_drops_out_of_draws_by_priority_when_the_steps_before_it_are_overwritten(sampler: Any) -> None:
+    buffer = replay(6, sampler=sampler, seed=0)
+    for t in range(20):
+        step(buffer, t, t + 1, terminated=t == 9)
+        if not buffer.count_sequences(3, align="end", pad="none"):
+            continue
+        batch = buffer.sample_sequences(200, 3, align="end", pad="none")
+        oldest, begin = max(t - 5, 0), 10 if t > 9 else 0
+        ends = [end for end in range(oldest + 2, t + 1) if end - 2 >= begin or end <= 9]
+        assert set(batch.handles.tolist()) == set(ends)
+        assert batch.mask.all()
+
+
+def test_a_sequence_that_looks_back_has_the_priority_of_its_last_step() -> None:
+    buffer = episodes(10, [5], sampler=relive.Prioritized(alpha=1.0, eps=0.0))
+    buffer.update_priorities(buffer.handles(), [0, 0, 0, 1, 3])
+    batch = buffer.sample_sequences(4000, 4, align="end")
+    assert fits(batch.handles.tolist(), {3: 0.25, 4: 0.75})
+    buffer.update_priorities(batch.handles[:1], td_errors=np.full((1, 4), 9.0), mask=batch.mask[:1])
+    assert buffer.priorities(batch.handles[:1]).tolist() == [9.0]
+
+
+def test_whole_sequences_are_the_same_from_either_side() -> None:
+    buffer = episodes(30, [11, 6, 3])
+    for stride in (1, 2, 3, 4):
+        whole = {"stride": stride, "pad": "none"}
+        assert drawn(buffer, 4, align="end", **whole) == drawn(buffer, 4, align="start", **whole)

@@ -218,9 +218,15 @@ class Lanes:
 
     # Sequences -----------------------------------------------------------------------------------------------------
 
-    def sequence(self, step: Step, length: int, cross_episodes: bool) -> list[Step]:
-        """The steps of a sequence that begins here: ``length`` of them, or fewer at its episode's or lane's end."""
+    def sequence(self, step: Step, length: int, cross_episodes: bool, align: str = "start") -> list[Step]:
+        """The steps of a sequence that begins (or ends) here: ``length``, or fewer at its episode's or lane's end."""
         steps: list[Step] = []
+        if align == "end":
+            for other in reversed([other for other in self.steps[step.lane] if other.number <= step.number]):
+                if len(steps) == length or (steps and other.ends and not cross_episodes):
+                    break
+                steps.insert(0, other)
+            return steps
         for other in self.following(step)[:length]:
             steps.append(other)
             if other.ends and not cross_episodes:
@@ -228,13 +234,21 @@ class Lanes:
         return steps
 
     def legal_starts(
-        self, length: int, stride: int, pad: str, cross_episodes: bool, goals: Goals | None = None
+        self,
+        length: int,
+        stride: int,
+        pad: str | None,
+        cross_episodes: bool,
+        goals: Goals | None = None,
+        align: str = "start",
     ) -> list[Step]:
+        """Where sequences begin, or with ``align="end"`` end: strides count from the first whole sequence."""
+        first = 0 if align == "start" else length - 1
         return [
             step
             for step in self.eligible(goals)
-            if (step.number - step.since) % stride == 0
-            and (pad == "end" or len(self.sequence(step, length, cross_episodes)) == length)
+            if (step.number - step.since - first) % stride == 0
+            and (pad != "none" or len(self.sequence(step, length, cross_episodes, align)) == length)
         ]
 
 

@@ -58,7 +58,8 @@ WINDOWS = st.fixed_dictionaries(
     {
         "length": st.integers(1, 7),
         "stride": st.integers(1, 3),
-        "pad": st.sampled_from(["end", "none"]),
+        "pad": st.sampled_from([None, "none"]),
         "cross_episodes": st.booleans(),
+        "align": st.sampled_from(["start", "end"]),
     }
 )

@@ -121,18 +121,19 @@ class Life(Operations):
         *,
         burn_in: int = 0,
         stride: int = 1,
-        pad: str = "end",
+        pad: str | None = None,
         cross_episodes: bool = False,
+        align: str = "start",
         normalised: bool = False,
         **options: Any,
     ) -> Any:
         """Draws sequences and compares every step of each with the twin's."""
         config, twin = self.config, self.twin
-        legal = twin.handles(twin.legal_starts(length, stride, pad, cross_episodes, config.goals))
+        legal = twin.handles(twin.legal_starts(length, stride, pad, cross_episodes, config.goals, align))
+        kind = {"stride": stride, "pad": pad, "cross_episodes": cross_episodes, "align": align}
         if config.goals is None:
-            count = self.buffer.count_sequences(length, stride=stride, pad=pad, cross_episodes=cross_episodes)
-            assert count == len(legal)
-        options |= {"burn_in": burn_in, "stride": stride, "pad": pad, "cross_episodes": cross_episodes}
+            assert self.buffer.count_sequences(length, **kind) == len(legal)
+        options |= {"burn_in": burn_in, **kind}
         if not legal:
             with pytest.raises(relive.errors.EmptyBufferError):
                 self.buffer.sample_sequences(1, length, **options)
@@ -141,21 +142,24 @@ class Life(Operations):
         states = ("hidden",) if config.fields and length % 2 else ()
         batch = self.buffer.sample_sequences(size, length, states=states, env=env, **options)
         drawn = batch if env is None else undone(batch)
-        first = tree_map(lambda leaf: leaf[:, 0], drawn.observations)
-        handles = self.handles_of(batch, first)
+        at = 0 if align == "start" else length - 1
+        handles = self.handles_of(batch, tree_map(lambda leaf: leaf[:, at], drawn.observations))
         assert set(handles) <= set(legal), "a start that is not legal"
         is_relabelled = self.relabelled(batch, size)
         expected: list[Row] = []
+        firsts: list[Step] = []
         mask, is_first, is_burn_in = np.zeros((3, size, length), bool)
         for row, handle in enumerate(handles):
             start, goal = twin.find(handle), None
             if is_relabelled[row]:
-                goal = drawn.observations["desired_goal"][row, 0].numpy()
+                goal = drawn.observations["desired_goal"][row, at].numpy()
                 self.goal_of(start, goal)
-            steps = twin.sequence(start, length, cross_episodes)
-            mask[row, : len(steps)] = True
-            is_first[row, : len(steps)] = [step.number == step.since for step in steps]
-            is_burn_in[row, : min(burn_in, len(steps))] = True
+            steps = twin.sequence(start, length, cross_episodes, align)
+            firsts.append(steps[0])
+            real = slice(len(steps)) if align == "start" else slice(length - len(steps), length)
+            mask[row, real] = True
+            is_first[row, real] = [step.number == step.since for step in steps]
+            is_burn_in[row, :burn_in] = mask[row, :burn_in]
             expected += [
                 twin.row(step, config.n_steps, config.gamma, config.goals, goal, reward_of(env)) for step in steps
             ]
@@ -167,12 +171,12 @@ class Life(Operations):
         for name in ("observations", "next_observations", "actions", "dones", "rewards", "discounts"):
             if getattr(batch, name) is not None:
                 padded = tree_map(lambda leaf: leaf[~batch.mask], getattr(batch, name))
-                same_tree(padded, zeros(tree_map(torch.Tensor.numpy, padded)), f"{name} after the end")
+                same_tree(padded, zeros(tree_map(torch.Tensor.numpy, padded)), f"{name} of padding")
         if options.get("priorities") is not False:
             self.check_weights(batch, handles, legal)
         assert set(batch.states) == set(states)
         for name in states:  # of the first step, and no longer among the extras of every step
-            same_tree(batch.states[name], np.stack([twin.find(handle).extras[name] for handle in handles]), "states")
+            same_tree(batch.states[name], np.stack([step.extras[name] for step in firsts]), "states")
         return batch
 
     def check_episodes(self) -> None:

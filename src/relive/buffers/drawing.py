@@ -151,7 +151,8 @@ class DrawingMethods(BaseBuffer):
         *,
         burn_in: int = 0,
         stride: int = 1,
-        pad: Literal["end", "none"] = "end",
+        align: Literal["start", "end"] = "start",
+        pad: Literal["end", "start", "none"] | None = None,
         cross_episodes: bool = False,
         priorities: bool | None = None,
         states: Sequence[str] = (),
@@ -160,24 +161,30 @@ class DrawingMethods(BaseBuffer):
         """Runs of steps that follow on in one environment.
 
         A legal start is every ``stride``-th step of an episode, counted from its first one; ``pad`` says whether
-        ``length`` steps must be left from there on.
+        ``length`` steps must be left from there on. With ``align="end"`` sequences look back: a drawn step is the last
+        one, and ``handles``, priorities and ``max_times_sampled`` are about it.
 
         Args:
             batch_size: how many sequences.
             length: steps of each, ``burn_in`` included.
             burn_in: so many first steps only warm a recurrent state up; they are marked in ``burn_in``.
-            stride: of starts in an episode.
+            stride: of starts in an episode. Of ends it is counted from the end of the first whole sequence, so that
+                within episodes whole sequences are the same either way.
+            align: whether the step that is drawn is the "start" or the "end" of its sequence.
             pad: "end" fills what is missing behind the end of an episode, or behind the newest step, with zeros, where
-                ``mask`` is False; "none" draws whole sequences only.
-            cross_episodes: a sequence goes on into the next episode of its environment; ``is_first`` says where.
+                ``mask`` is False. "start", for ``align="end"``, fills what is missing before the first step of an
+                episode, or was overwritten. "none" draws whole sequences only. None is the one of the first two that
+                goes with ``align``.
+            cross_episodes: a sequence goes on into the next episode of its environment, or reaches back into the one
+                before; ``is_first`` says where.
             priorities: None draws starts by the sampler's priorities, where it has them; False makes all alike.
-            states: declared fields of which only the value at the first step is wanted (a recurrent state).
+            states: declared fields of which only the value at the first real step is wanted (a recurrent state).
             env: as in `sample`.
 
         Raises:
             EmptyBufferError: no start is legal.
         """
-        rule = SequenceRule(length, stride, pad, cross_episodes)
+        rule = SequenceRule(length, stride, pad, cross_episodes, align)
         if not 0 <= burn_in < length:
             raise ValueError(f"burn_in is {burn_in}, expected 0 or more and less than length={length}")
         if cross_episodes and self.hindsight is not None:
@@ -202,10 +209,16 @@ class DrawingMethods(BaseBuffer):
         return self._sequences_of(drawn, states, env)
 
     def count_sequences(
-        self, length: int, *, stride: int = 1, pad: Literal["end", "none"] = "end", cross_episodes: bool = False
+        self,
+        length: int,
+        *,
+        stride: int = 1,
+        align: Literal["start", "end"] = "start",
+        pad: Literal["end", "start", "none"] | None = None,
+        cross_episodes: bool = False,
     ) -> int:
-        """How many legal starts `sample_sequences` chooses from."""
-        return self._all_draws.count(SequenceRule(length, stride, pad, cross_episodes))
+        """How many legal starts, or ends, `sample_sequences` chooses from."""
+        return self._all_draws.count(SequenceRule(length, stride, pad, cross_episodes, align))
 
     def episodes(self, whole: bool = True) -> Iterator[Episode]:
         """Episodes, environment by environment, oldest first, as they are when each one comes.
@@ -369,7 +382,12 @@ class DrawingMethods(BaseBuffer):
         mask, is_first, in_burn_in, *discounts = self._on_device(
             fields if drawn.discounts is None else [*fields, drawn.discounts]
         )
-        attributes["states"] = {name: attributes["extras"].pop(name)[:, 0] for name in states}
+        if states:  # looking back, the first real step can come later
+            first = drawn.mask.to(torch.uint8).argmax(dim=1).to(self._device)
+            rows = torch.arange(len(first), device=first.device)
+            attributes["states"] = {name: attributes["extras"].pop(name)[rows, first] for name in states}
+        else:
+            attributes["states"] = {}
         discount = discounts[0] if discounts else None
         sequences = SequenceSamples(
             samples.observations,
