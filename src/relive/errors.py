@@ -53,6 +53,10 @@ class FinalValueError(ReliveError, ValueError):
     """A truncated step of a rollout whose final observation has no value."""
 
 
+class EpisodeStartError(ReliveError, ValueError):
+    """A step of a rollout that begins an episode although the one before it did not end."""
+
+
 class MemoryWarning(UserWarning):
     """A buffer that will not fit into memory."""
 

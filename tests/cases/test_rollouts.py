@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,3 +134,67 @@ def test_D10_images_keep_their_dtype() -> None:
     batch = next(iter(buffer.get(partial=True)))
     assert batch.observations.dtype == torch.uint8
     assert {part.numpy().tobytes() for part in batch.observations} == {part.tobytes() for part in image}
+
+
+# Starts that contradict ends ------------------------------------------------------------------------------------
+
+
+def starts_at_row_three(validate: Any, before: dict[str, Any], **more: Any) -> relive.RolloutBuffer:
+    """Rewards 1, 1, 100 with a start at the third row, where ``before`` says how the second step ended."""
+    buffer = rollout(3, gamma=1, gae_lambda=1, validate=validate)
+    for t, reward in enumerate([1.0, 1.0, 100.0]):
+        ends = {"terminated": False} | (before if t == 1 else {}) | (more if t == 2 else {})
+        buffer.add([float(t)], 0, reward, t in (0, 2), [0.0], [0.0], **ends)
+    buffer.compute_returns_and_advantage([0.0])
+    return buffer
+
+
+def test_sb3_1731_a_start_after_a_step_that_did_not_end_is_refused() -> None:
+    """Also DLR-RM/stable-baselines3#1961: advantages would flow over the reset."""
+    buffer = rollout(3, n_envs=3, gamma=1)
+    zeros = np.zeros(3)
+    step = ([[0.0]] * 3, zeros, zeros, zeros, zeros, zeros)
+    buffer.add(*step[:3], [1, 1, 1], *step[4:], terminated=zeros)
+    buffer.add(*step, terminated=zeros, truncated=[0, 1, 0], final_value=zeros)
+    with pytest.raises(ValueError, match=r"step 2 of environments \[0, 2\].*rows \[1, 1\].*truncated=True") as caught:
+        buffer.add(*step[:3], [1, 1, 1], *step[4:], terminated=zeros)
+    assert isinstance(caught.value, relive.errors.EpisodeStartError)
+    assert buffer.pos == 2
+    buffer.add(*step[:3], [0, 1, 0], *step[4:], terminated=zeros)
+    buffer.compute_returns_and_advantage(zeros)
+
+
+def test_sb3_1731_for_the_seed_such_a_start_ends_the_step_before() -> None:
+    assert starts_at_row_three("seed", {}).advantages.flatten().tolist() == [2, 1, 100]
+
+
+@pytest.mark.parametrize("validate", ["strict", "seed"])
+def test_a_start_after_an_end_is_no_contradiction(validate: str) -> None:
+    assert starts_at_row_three(validate, {"terminated": True}).advantages.flatten().tolist() == [2, 1, 100]
+    cut = starts_at_row_three(validate, {"truncated": True, "final_value": [5.0]})
+    assert cut.advantages.flatten().tolist() == [7, 6, 100]
+
+
+@pytest.mark.parametrize("starts", [(1,), (2,), (1, 2), ()], ids=str)
+def test_under_next_step_autoreset_a_start_may_be_said_of_either_row_or_of_none(starts: tuple[int, ...]) -> None:
+    buffer = rollout(3, gamma=1, gae_lambda=1)
+    for t, reward in enumerate([1.0, 50.0, 100.0]):
+        real = np.array([t != 1])
+        buffer.add([float(t)], 0, reward, t in starts, [0.0], [0.0], terminated=t == 0, mask=real)
+    buffer.compute_returns_and_advantage([0.0])
+    assert buffer.advantages.flatten().tolist() == [1, 0, 100]
+
+
+def test_the_step_before_is_the_newest_that_is_one() -> None:
+    """A row that is no step neither begins an episode nor ends one."""
+    buffer = rollout(6)
+    real, out = np.array([True]), np.array([False])
+    buffer.add([0.0], 0, 0.0, True, [0.0], [0.0], terminated=[True], mask=out)
+    buffer.add([0.0], 0, 0.0, True, [0.0], [0.0], terminated=[False], mask=real)  # the first: nothing is before it
+    buffer.add([0.0], 0, 0.0, True, [0.0], [0.0], terminated=[True], mask=out)
+    with pytest.raises(relive.errors.EpisodeStartError, match=r"environments \[0\].*rows \[1\]"):
+        buffer.add([0.0], 0, 0.0, True, [0.0], [0.0], terminated=[False], mask=real)
+    assert buffer.pos == 3
+    buffer.reset()
+    buffer.add([0.0], 0, 0.0, True, [0.0], [0.0], terminated=[False])  # of a new rollout the first row may be a start
+    assert buffer.pos == 1

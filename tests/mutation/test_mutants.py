@@ -154,6 +154,13 @@ OWN_FAULTS = [
         ("tests/cases/test_masked_rollouts.py",),
     ),
     Mutant(
+        "a start that contradicts an end is let in",
+        "src/relive/buffers/rollout_ends.py",
+        "envs = envs[~self.ended[self._newest[envs], envs]]",
+        "envs = envs[:0]",
+        ("tests/cases/test_rollouts.py",),
+    ),
+    Mutant(
         "integers far below zero are rounded",
         "src/relive/buffers/rollout.py",
         "max(map(abs, _bounds(leaf.space)))",

@@ -118,7 +118,8 @@ class RolloutMethods(BaseBuffer):
 
         In the seed's form ``episode_start`` alone says where episodes end, and whoever collects adds the value of a
         truncated step's last observation to its reward. With ``terminated`` and ``truncated`` the buffer does it, when
-        advantages are computed, and stored rewards stay what the environment gave.
+        advantages are computed, and stored rewards stay what the environment gave. Then ``episode_start`` need not be
+        said (zeros will do), but where it is, the step before must have ended.
 
         Args:
             obs: ``(n_envs, *shape)``, nested as the space is.
@@ -142,6 +143,8 @@ class RolloutMethods(BaseBuffer):
         Raises:
             RolloutFullError: ``buffer_size`` steps are there already.
             ShapeError, CastError, NaNRewardError, FinalValueError: what came does not fit; nothing was stored.
+            EpisodeStartError: ``episode_start`` where the step before was neither terminated nor truncated; nothing was
+                stored. With ``validate="seed"`` that step ended there, as in Stable-Baselines3.
         """
         row, lanes, strict = self.pos, (self.n_envs,), self.validate == "strict"
         if row >= self.buffer_size:
@@ -161,14 +164,17 @@ class RolloutMethods(BaseBuffer):
         self._ends.check(row, active, row_values)
         if terminated is not None or truncated is not None:
             nothing = np.zeros(lanes, bool)
-            self._ends.set(
-                row,
-                inputs.flags(nothing if terminated is None else terminated, "terminated", lanes, strict, active) > 0,
-                inputs.flags(nothing if truncated is None else truncated, "truncated", lanes, strict, active) > 0,
-                None
-                if final_value is None
-                else inputs.scalars(_flat(final_value, "final_value"), "final_value", lanes, strict, active=active),
-            )
+            terminations = nothing if terminated is None else terminated
+            terminations = inputs.flags(terminations, "terminated", lanes, strict, active) > 0
+            truncations = nothing if truncated is None else truncated
+            truncations = inputs.flags(truncations, "truncated", lanes, strict, active) > 0
+            if final_value is not None:
+                final_value = inputs.scalars(
+                    _flat(final_value, "final_value"), "final_value", lanes, strict, active=active
+                )
+            starts = row_starts > 0
+            self._ends.reconcile(row, starts if active is None else starts & active, strict=strict)
+            self._ends.set(row, terminations, truncations, final_value, active)
         elif final_value is not None:
             raise TypeError("add got final_value without truncated, expected to be told which steps were truncated")
         else:

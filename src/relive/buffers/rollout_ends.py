@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relive.errors import FinalValueError
+from relive.errors import EpisodeStartError, FinalValueError
 
 Array = NDArray[Any]
 
@@ -31,6 +31,7 @@ class RolloutEnds:
         self.valid = np.broadcast_to(np.True_, (steps, n_envs))  # takes no memory as long as nothing is masked
         self.known = False
         self.masked = False
+        self._newest = np.full(n_envs, -1)  # the row of each environment's newest step, where ends are known
 
     @property
     def nbytes(self) -> int:
@@ -73,12 +74,46 @@ class RolloutEnds:
                 "as final_value with the step"
             )
 
-    def set(self, row: int, terminated: Array, truncated: Array, final_value: Array | None) -> None:
+    def reconcile(self, row: int, starts: NDArray[np.bool_], *, strict: bool) -> None:
+        """Settles what ``episode_start`` says against how the steps before were said to have ended.
+
+        A start that is not said after an end is no contradiction: whoever says ends need not say starts. One that
+        is said where the newest step did not end is; where not ``strict`` that step ended, as for the seed.
+
+        Args:
+            row: which comes next.
+            starts: ``(n_envs,)``: the row's step is one, and was said to be the first of its episode.
+            strict: refuse.
+
+        Raises:
+            EpisodeStartError: a contradiction; nothing was changed.
+        """
+        if row == 0 or not self.known or not starts.any():
+            return
+        envs = np.flatnonzero(starts & (self._newest >= 0))
+        envs = envs[~self.ended[self._newest[envs], envs]]
+        if not len(envs):
+            return
+        if strict:
+            raise EpisodeStartError(
+                f"episode_start says that step {row} of environments {envs.tolist()} begins an episode, but their "
+                f"steps before (in rows {self._newest[envs].tolist()}) came as neither terminated nor truncated, "
+                "expected an end before a start; say terminated=True or truncated=True with the step that ends an "
+                "episode, also where a reset from outside cuts it, or pass False for episode_start if it goes on"
+            )
+        self.ended[self._newest[envs], envs] = True
+
+    def set(
+        self, row: int, terminated: Array, truncated: Array, final_value: Array | None, active: Array | None
+    ) -> None:
         """Notes how the steps of a row ended."""
         self._same_form(row, True)
+        if row == 0:
+            self._newest[:] = -1
         self.ended[row] = terminated | truncated
         self.bootstraps[row] = truncated & ~terminated
         self.final_values[row] = np.where(self.bootstraps[row], np.nan if final_value is None else final_value, 0)
+        self._newest[... if active is None else active] = row
 
     def set_seed_form(self, row: int) -> None:
         """Notes that a row came in the seed's form, where ``episode_start`` of the next row says it."""
