@@ -9,7 +9,9 @@ every optimizer and the state of NumPy's generator must be equal bit for bit. No
 CleanRL's loop is written for vector environments of Gymnasium 0.29, and its passive checker for NumPy 1, so use an
 environment of its own, with Python 3.11 or older:
 
-    pip install relive "gymnasium==0.29.1" "mujoco==2.3.3" "numpy<2" tyro tensorboard
+    pip install relive "gymnasium==0.29.1" "mujoco==2.3.3" imageio "numpy<2" tyro tensorboard
+
+Gymnasium 0.29 imports imageio for its MuJoCo environments (Hopper here), also where nothing is rendered.
 """
 
 from __future__ import annotations
