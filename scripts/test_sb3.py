@@ -82,11 +82,9 @@ SUITES = (
         ),
         ("test_ppo_lstm_performance",),
         # They replace CrossQ's counters of batches by random integers below 10, which must differ from what was there.
-        (
-            "test_save_load[CrossQ]",
-            "test_save_load_policy[MlpPolicy-CrossQ]",
-            "test_save_load_policy[CnnPolicy-CrossQ]",
-        ),
+        # Run 30 times each, with random, NumPy and torch seeded with 0 to 29 before each run: with the package's own
+        # buffers the first failed 8 times and the second 4 times; with relive's 8 and 4, after the same seeds.
+        ("test_save_load[CrossQ]", "test_save_load_policy[MlpPolicy-CrossQ]"),
     ),
 )
 
