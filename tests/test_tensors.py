@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from relive.tensors import Uploader, resolve_device
+from relive.tensors import Uploader
 
 FIELDS = [
     torch.arange(24, dtype=torch.uint8).reshape(2, 3, 4),
@@ -42,8 +42,3 @@ def test_uploaded_fields_are_tensors_of_their_own() -> None:
     assert not any(part._is_view() for part in uploaded)
     assert (uploaded[1].unique().tolist(), ones[0].tolist()) == ([1], [1, 1, 1])
     assert all(part.data_ptr() % 64 == 0 for part in uploaded)
-
-
-def test_device_names() -> None:
-    assert resolve_device("cpu") == resolve_device(torch.device("cpu")) == torch.device("cpu")
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -12,6 +12,7 @@ from relive.batches import (
     SequenceSamples,
 )
 from relive.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, Reservoir, RolloutBuffer
+from relive.devices import loaded_onto
 from relive.errors import ReliveError
 from relive.limits import RateLimiter
 from relive.mixture import Mixture, mix
@@ -48,6 +49,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "errors",
+    "loaded_onto",
     "mix",
     "returns",
 ]

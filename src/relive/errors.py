@@ -61,6 +61,14 @@ class MemoryWarning(UserWarning):
     """A buffer that will not fit into memory."""
 
 
+class DeviceError(ReliveError, RuntimeError):
+    """A device that this machine does not have."""
+
+
+class DeviceWarning(UserWarning):
+    """A buffer that was loaded on a machine without its device."""
+
+
 class PriorityError(ReliveError, ValueError):
     """A priority that is negative, not finite, or too large for a sum of masses."""
 

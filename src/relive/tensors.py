@@ -16,13 +16,6 @@ from_capsule: Callable[[Any], torch.Tensor] = getattr(torch._C, "_from_dlpack", 
 _ALIGNMENT = 64
 
 
-def resolve_device(device: torch.device | str) -> torch.device:
-    """A torch device; "auto" is CUDA where there is one, else the CPU."""
-    if isinstance(device, str) and device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
-
-
 class Uploader:
     """Brings the fields of a batch to a device in one transfer.
 

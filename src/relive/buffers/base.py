@@ -11,10 +11,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from relive.buffers.usual import UsualCalls
+from relive.devices import Place, usable
 from relive.errors import WrongSpaceError
 from relive.randomness import Stream
 from relive.spaces import action_dim, obs_shape
-from relive.tensors import resolve_device
 
 
 class BaseBuffer(ABC):
@@ -26,6 +26,9 @@ class BaseBuffer(ABC):
         action_space: space of the actions.
         device: where batches go; "auto" is CUDA where there is one, else the CPU.
         n_envs: how many environments add steps side by side.
+
+    Raises:
+        DeviceError: this machine does not have ``device``.
 
     Attributes:
         obs_shape: shape of a stored observation; for Dict and Tuple spaces the same nesting of shapes.
@@ -40,6 +43,7 @@ class BaseBuffer(ABC):
     action_dim: Any
     pos: int
     full: bool
+    _takes_cpu_without_cuda = False
     _usual: UsualCalls | None = None  # the usual calls of a replay buffer; None: to be bound
 
     def __init__(
@@ -67,12 +71,16 @@ class BaseBuffer(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where batches go; it can be set at any time, also to a string."""
-        return self._device
+        """Where batches go; it can be set at any time, also to a string.
+
+        Raises:
+            DeviceError: when set to a device that this machine does not have.
+        """
+        return self._place.device
 
     @device.setter
     def device(self, device: torch.device | str) -> None:
-        self._device = resolve_device(device)
+        self._place = Place(usable(device, cpu_without_cuda=self._takes_cpu_without_cuda))
         self._usual = None
 
     @staticmethod

@@ -383,7 +383,7 @@ class DrawingMethods(BaseBuffer):
             fields if drawn.discounts is None else [*fields, drawn.discounts]
         )
         if states:  # looking back, the first real step can come later
-            first = drawn.mask.to(torch.uint8).argmax(dim=1).to(self._device)
+            first = drawn.mask.to(torch.uint8).argmax(dim=1).to(self.device)
             rows = torch.arange(len(first), device=first.device)
             attributes["states"] = {name: attributes["extras"].pop(name)[rows, first] for name in states}
         else:
@@ -405,9 +405,9 @@ class DrawingMethods(BaseBuffer):
     def _on_device(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self._overrides_to_torch:
             return [self.to_torch(tensor.numpy()) for tensor in tensors]
-        if self._device.type == "cpu" or not tensors:
+        if self.device.type == "cpu" or not tensors:
             return list(tensors)
-        return list(Uploader(self._device).upload(tensors))
+        return list(Uploader(self.device).upload(tensors))
 
     def _pieces(self, whole: bool) -> list[tuple[int, int, int]]:
         lanes, numbers, steps, begins, ended = self._all_draws.pieces()
@@ -463,7 +463,7 @@ class DrawingMethods(BaseBuffer):
         if timeline.is_plain and self._limiter is None:
             bound = _native.Usual(timeline.core, self._stream_or_global().native, from_capsule, self._batch_types[0])
             sample: Callable[[Any], Any] | None = bound.sample
-            if self._overrides_get_samples or self._overrides_to_torch or self._device.type != "cpu":
+            if self._overrides_get_samples or self._overrides_to_torch or self.device.type != "cpu":
                 sample = None
             elif self._has_options:
                 sample = self._all_draws.bind(self._stream_or_global(), self._batch_types[0])
@@ -491,8 +491,8 @@ class DrawingMethods(BaseBuffer):
             fields = [self.to_torch(array) for array in arrays]
         elif self._overrides_to_torch:
             fields = [self.to_torch(field.numpy()) for field in fields]
-        elif self._device.type != "cpu":
-            fields = Uploader(self._device).upload(fields)
+        elif self.device.type != "cpu":
+            fields = Uploader(self.device).upload(fields)
         return transition.batch(self._timeline, fields, self._batch_types)
 
     def _normalised(

@@ -2,8 +2,7 @@
 
 Change one import of your own code::
 
-    from relive.errors import ForeignPickleError
-from relive.sb3 import ReplayBuffer          # was: from stable_baselines3.common.buffers import ReplayBuffer
+    from relive.sb3 import ReplayBuffer          # was: from stable_baselines3.common.buffers import ReplayBuffer
 
 pass a class to an algorithm::
 
@@ -45,8 +44,8 @@ from stable_baselines3.common.type_aliases import (
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
-from relive.buffers import BaseBuffer
-from relive.sb3.faces import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
+from relive.errors import ForeignPickleError
+from relive.sb3.faces import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 from relive.sb3.legacy import load_replay_buffer
 from relive.sb3.rebase import HOMES, rebased
 from relive.sb3.swap import install, installed, uninstall

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
 from relive.buffers.rollout_ends import RolloutEnds
+from relive.devices import restored
 from relive.randomness import Stream
 from relive.spaces import Tree, action_tree, observation_tree
 from relive.timeline import Timeline
@@ -70,8 +70,8 @@ def rollout(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_ours(state: dict[str, Any]) -> dict[str, Any]:
-    device = torch.device(state.pop("device"))
-    return {**state, "_device": device, "validate": "seed", "_stream": Stream(None)}
+    place = restored(str(state.pop("device")))
+    return {**state, "_place": place, "validate": "seed", "_stream": Stream(None)}
 
 
 def _as_stored(space: spaces.Space[Any], observations: Any) -> Tree:

@@ -1,6 +1,7 @@
 """relive's buffers with the names, defaults, casts and batches of Stable-Baselines3.
 
-They differ from relive's own in two points: ``validate`` is "seed", and batches are Stable-Baselines3's named tuples.
+They differ from relive's own in three points: ``validate`` is "seed", batches are Stable-Baselines3's named tuples, and
+``device="cuda"`` is the CPU where there is no CUDA.
 Its abstract bases know them, so every ``isinstance`` and ``issubclass`` in Stable-Baselines3 and around it holds.
 """
 
@@ -26,7 +27,14 @@ from relive.sb3 import adopt
 from relive.spaces import DTypes
 
 
-class ReplayBuffer(ReplayMethods):
+class BaseBuffer(relive.buffers.BaseBuffer):
+    """`relive.BaseBuffer` as Stable-Baselines3's ``BaseBuffer``."""
+
+    __module__ = "relive.sb3"
+    _takes_cpu_without_cuda = True
+
+
+class ReplayBuffer(ReplayMethods, BaseBuffer):
     """`relive.ReplayBuffer` as Stable-Baselines3's ``ReplayBuffer``; see there for the arguments."""
 
     __module__ = "relive.sb3"  # pickles name it so
@@ -67,7 +75,7 @@ class DictReplayBuffer(ReplayBuffer):
         super().__init__(buffer_size, observation_space, *args, **kwargs)
 
 
-class RolloutBuffer(RolloutMethods):
+class RolloutBuffer(RolloutMethods, BaseBuffer):
     """`relive.RolloutBuffer` as Stable-Baselines3's ``RolloutBuffer``; see there for the arguments."""
 
     __module__ = "relive.sb3"
@@ -110,7 +118,7 @@ class DictRolloutBuffer(RolloutBuffer):
 
 #: Stable-Baselines3's class → what stands for it.
 FACES: dict[type, type] = {
-    SB3BaseBuffer: relive.buffers.BaseBuffer,
+    SB3BaseBuffer: BaseBuffer,
     SB3ReplayBuffer: ReplayBuffer,
     SB3DictReplayBuffer: DictReplayBuffer,
     SB3RolloutBuffer: RolloutBuffer,

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from relive.devices import loaded_onto, usable
 from relive.errors import ForeignPickleError
 from relive.sb3.faces import DictReplayBuffer, ReplayBuffer
 from relive.sb3.rebase import rebased
@@ -37,7 +38,7 @@ def load_replay_buffer(path: str | os.PathLike[str] | BinaryIO, device: torch.de
 
     Args:
         path: a file, or its path; ``.pkl`` may be left out.
-        device: where batches go, whatever the file says.
+        device: where batches go, whatever the file says; as in Stable-Baselines3 "cuda" is the CPU where there is none.
 
     Raises:
         ForeignPickleError: the file names something that no such buffer holds; the message says what.
@@ -46,10 +47,10 @@ def load_replay_buffer(path: str | os.PathLike[str] | BinaryIO, device: torch.de
         plain = Path(path)
         with (plain if plain.exists() else plain.with_suffix(".pkl")).open("rb") as file:
             return load_replay_buffer(file, device)
-    buffer = _Build()(_Reader(path).load())
+    with loaded_onto(usable(device, cpu_without_cuda=True)):
+        buffer = _Build()(_Reader(path).load())
     if not isinstance(buffer, ReplayBuffer):
         raise ForeignPickleError(f"the file holds a {type(buffer).__name__}, expected a replay buffer")
-    buffer.device = device
     return buffer
 
 
