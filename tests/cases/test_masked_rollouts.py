@@ -181,3 +181,112 @@ def test_minibatches_hold_steps_only() -> None:
     (batch,) = buffer.get()
     assert sorted(batch.old_values.tolist()) == [2, 3]
     assert torch.isfinite(batch.returns).all()
+
+
+# Environments and agents that sit steps out --------------------------------------------------------------------------
+
+# Three agents: one in all steps, one that joins late and leaves early, one in none.
+TAKES_PART = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 0, 0]], bool)
+
+
+def agents(rows: int, takes_part: np.ndarray, **options: Any) -> relive.RolloutBuffer:
+    """A rollout in which agent a observes 10 a + t in row t, and nonsense where it sits out."""
+    n_envs = takes_part.shape[1]
+    buffer = rollout(rows, n_envs, gamma=0.5, gae_lambda=1, **options)
+    for t, real in enumerate(takes_part):
+        number = np.where(real, 10 * np.arange(n_envs) + t, np.nan)
+        buffer.add(
+            number[:, None], np.zeros(n_envs, int), number, np.zeros(n_envs), number, number,
+            terminated=np.zeros(n_envs), mask=real,
+        )  # fmt: skip
+    buffer.compute_returns_and_advantage(np.zeros(n_envs))
+    return buffer
+
+
+def test_mava_628_steps_are_counted_for_each_agent() -> None:
+    """Also instadeepai/Mava#782, #870."""
+    buffer = agents(4, TAKES_PART)
+    assert buffer.lane_sizes.tolist() == [4, 2, 0]
+    assert (len(buffer), buffer.num_transitions) == (6, 6)
+    assert (buffer.size(), buffer.pos, buffer.full) == (4, 4, True)
+    buffer.reset()
+    assert (len(buffer), buffer.lane_sizes.tolist()) == (0, [0, 0, 0])
+    everyone = agents(5, np.ones((2, 3), bool))
+    assert (len(everyone), everyone.lane_sizes.tolist()) == (6, [2, 2, 2])
+
+
+def test_mava_870_minibatches_hold_the_steps_of_those_who_took_part() -> None:
+    buffer = agents(4, TAKES_PART, seed=0)
+    batches = list(buffer.get(4))
+    assert [len(batch.returns) for batch in batches] == [4, 2]
+    assert not any(hasattr(batch, "mask") for batch in batches)
+    assert sorted(torch.cat([batch.observations for batch in batches]).flatten().tolist()) == [0, 1, 2, 3, 11, 12]
+    for batch in batches:
+        assert torch.equal(batch.old_values, batch.observations.flatten())
+
+
+def test_mava_782_minibatches_of_every_row_say_which_are_steps() -> None:
+    buffer = agents(4, TAKES_PART, seed=0)
+    batches = list(buffer.get(5, masked="keep"))
+    assert [len(batch.returns) for batch in batches] == [5, 5, 2]
+    for batch in batches:
+        assert batch._fields == relive.RolloutBufferSamples._fields
+        assert (batch.mask.dtype, batch.mask.shape) == (torch.bool, batch.returns.shape)
+        for field in batch:
+            assert torch.isfinite(field).all()
+            assert not field[~batch.mask].any()
+    seen = torch.cat([batch.observations[batch.mask] for batch in batches])
+    assert sorted(seen.flatten().tolist()) == [0, 1, 2, 3, 11, 12]
+
+
+def test_a_rollout_in_which_all_took_part_has_masks_on_request_too() -> None:
+    (batch,) = agents(3, np.ones((2, 3), bool), seed=0).get(partial=True, masked="keep")
+    assert batch.mask.tolist() == [True] * 6
+
+
+def test_nobody_took_part() -> None:
+    buffer = agents(2, np.zeros((2, 3), bool))
+    assert len(buffer) == 0
+    assert list(buffer.get(4)) == []
+    assert [batch.mask.tolist() for batch in buffer.get(4, masked="keep")] == [[False] * 4, [False] * 2]
+
+
+def test_another_word_for_masked_rows_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match="masked is 'zero', expected 'drop' or 'keep'"):
+        agents(4, TAKES_PART).get(4, masked="zero")  # type: ignore[arg-type]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    steps=st.integers(1, 8),
+    envs=st.integers(1, 4),
+    batch_size=st.none() | st.integers(1, 9),
+    partial=st.booleans(),
+)
+def test_every_step_comes_once_and_knows_its_mask(
+    seed: int, steps: int, envs: int, batch_size: int | None, partial: bool
+) -> None:
+    takes_part = np.random.default_rng(seed).random((steps, envs)) < 0.6
+    buffer = agents(steps + partial, takes_part, seed=seed)
+    numbers = (10 * np.arange(envs) + np.arange(steps)[:, None])[takes_part]
+    dropped = list(buffer.get(batch_size, partial=True))
+    kept = list(buffer.get(batch_size, partial=True, masked="keep"))
+    assert sum(len(batch.mask) for batch in kept) == steps * envs
+    for batches in ([batch.observations for batch in dropped], [batch.observations[batch.mask] for batch in kept]):
+        seen = [number for part in batches for number in part.flatten().tolist()]
+        assert sorted(seen) == sorted(numbers.tolist())
+    assert buffer.lane_sizes.tolist() == takes_part.sum(axis=0).tolist()
+    assert len(buffer) == takes_part.sum()
+
+
+def test_masks_reach_minibatches_of_a_subclass() -> None:
+    class Mine(relive.RolloutBuffer):
+        def _get_samples(self, batch_inds: Any, env: Any = None) -> Any:
+            return super()._get_samples(batch_inds, env)
+
+    buffer = Mine(2, spaces.Box(-9, 9, (1,)), spaces.Discrete(2), "cpu", n_envs=2)
+    for t in range(2):
+        buffer.add([[t], [t]], [0, 0], [0, 0], [0, 0], [1, 1], [0, 0], mask=np.array([True, t == 0]))
+    buffer.compute_returns_and_advantage([0, 0], [0, 0])
+    for batch in buffer.get(3, masked="keep"):
+        assert torch.equal(batch.old_values > 0, batch.mask)

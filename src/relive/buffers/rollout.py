@@ -12,6 +12,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from relive import inputs
+from relive.annotated import annotated
 from relive.batches import DictRolloutBufferSamples, RolloutBufferSamples
 from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.rollout_ends import RolloutEnds
@@ -210,7 +211,8 @@ class RolloutMethods(BaseBuffer):
             )
         last = self._per_env(last_values, "last_values")
         rewards, values = _floats(self.rewards[:steps]), _floats(self.values[:steps])
-        real = RealSteps(self._ends.valid[:steps]) if self._ends.masked else None
+        rows = self._real(steps)
+        real = None if rows is None else RealSteps(rows)
         if self._ends.known:
             rewards = self._ends.bootstrapped(rewards, values, last, self.gamma)
             ended = self._ends.ended[:steps] if real is None else real.gathered(self._ends.ended[:steps])
@@ -237,7 +239,9 @@ class RolloutMethods(BaseBuffer):
 
     # Drawing -------------------------------------------------------------------------------------------------------
 
-    def get(self, batch_size: int | None = None, *, partial: bool = False) -> Generator[Samples, None, None]:
+    def get(
+        self, batch_size: int | None = None, *, partial: bool = False, masked: Literal["drop", "keep"] = "drop"
+    ) -> Generator[Samples, None, None]:
         """Minibatches that hold every step once, in random order; the last one may be shorter.
 
         The shuffling is drawn when the first minibatch is asked for. It can be called again for the next epoch.
@@ -245,6 +249,10 @@ class RolloutMethods(BaseBuffer):
         Args:
             batch_size: steps of a minibatch; None for all at once.
             partial: take what is there of a rollout that is not full.
+            masked: what becomes of rows that were added as no steps (``mask=`` of `add`). "drop" leaves them out.
+                "keep" draws every row, so that all rollouts of a size give minibatches of the same sizes; these have
+                the attribute ``mask`` beside their fields, ``(batch,)`` bool, False where there is no step and all else
+                means nothing.
 
         Raises:
             RolloutNotFullError: it is not full, or for ``partial`` empty.
@@ -258,19 +266,25 @@ class RolloutMethods(BaseBuffer):
             )
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected 1 or more, or None for all")
-        return self._minibatches(batch_size, self._steps(partial))
+        if masked not in ("drop", "keep"):
+            raise ValueError(f"masked is {masked!r}, expected 'drop' or 'keep'")
+        return self._minibatches(batch_size, self._steps(partial), masked == "keep")
 
-    def _minibatches(self, batch_size: int | None, steps: int) -> Generator[Samples, None, None]:
-        valid = np.arange(steps * self.n_envs)
-        if "_ends" in self.__dict__ and self._ends.masked:
-            valid = np.flatnonzero(self._ends.valid[:steps].swapaxes(0, 1))
+    def _minibatches(self, batch_size: int | None, steps: int, keep: bool) -> Generator[Samples, None, None]:
+        valid, real = np.arange(steps * self.n_envs), self._real(steps)
+        if real is not None and not keep:
+            valid = np.flatnonzero(real.swapaxes(0, 1))
         indices = valid[self._stream_or_global().permutation(len(valid))]
         if self._overrides_get_samples and not self.generator_ready:
             self._flatten_for_subclass()
         size = len(indices) if batch_size is None else batch_size
         for start in range(0, len(indices), max(size, 1)):
             part = indices[start : start + size]
-            yield self._get_samples(part) if self._overrides_get_samples else self._gather(part, steps)
+            batch = self._get_samples(part) if self._overrides_get_samples else self._gather(part, steps)
+            if keep:
+                mask = np.ones(len(part), bool) if real is None else real.swapaxes(0, 1).ravel()[part]
+                batch = annotated(batch, mask=self.to_torch(mask, copy=False))
+            yield batch
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: Any = None) -> Samples:
         """The steps at these flat indices, which count environment by environment."""
@@ -324,6 +338,22 @@ class RolloutMethods(BaseBuffer):
         if array.size != self.n_envs:
             raise ShapeError(f"{name} has shape {array.shape}, expected {(self.n_envs,)}: one per environment")
         return np.ascontiguousarray(array.reshape(-1), np.float32)
+
+    @property
+    def num_transitions(self) -> int:
+        """Steps held, of all environments together; rows that were added as no steps do not count."""
+        return int(self.lane_sizes.sum())
+
+    @property
+    def lane_sizes(self) -> NDArray[np.int64]:
+        """Steps held of each environment, ``(n_envs,)``: where some sat out they differ, while `size` counts rows."""
+        real = self._real(self.size())
+        return super().lane_sizes if real is None else real.sum(axis=0, dtype=np.int64)
+
+    def _real(self, steps: int) -> NDArray[np.bool_] | None:
+        """Which of the first rows are steps, ``(steps, n_envs)``; None where all are."""
+        ends: RolloutEnds | None = self.__dict__.get("_ends")  # none where a subclass skipped its parent's constructor
+        return ends.valid[:steps] if ends is not None and ends.masked else None
 
     def _steps(self, partial: bool) -> int:
         """Rows that count: those added, or all of a rollout whose arrays were filled by hand."""
