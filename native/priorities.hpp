@@ -3,9 +3,10 @@
 //
 // Every held step has a value: its mass (Schaul et al. 2016, arXiv 1511.05952, eq. 1), its raw priority for draws by
 // rank, 1 where all are alike. Masses lie where sums of them stay finite and none is lost: what would overflow is refused
-// where it comes in (`largest_priority`), what is too small for a normal number becomes the smallest one. For every rule that draws ask for there is an index over the steps that it names now. The
-// first index names all held steps, so the leaves of its tree are their values; where it has no tree or leaves steps out
-// (those that were drawn often enough) values lie in an array. Indices are brought up to date at the end of each call.
+// where it comes in (`largest_priority`), what is too small for a normal number becomes the smallest one. For every rule
+// that draws ask for there is an index over the steps that it names now. The first index names all held steps, so the
+// leaves of its tree are their values; where it has no tree or leaves steps out (those that were drawn often enough)
+// values lie in an array. Indices are brought up to date at the end of each call.
 #pragma once
 
 #include <algorithm>

@@ -282,3 +282,9 @@ def test_whole_sequences_are_the_same_from_either_side() -> None:
     for stride in (1, 2, 3, 4):
         whole = {"stride": stride, "pad": "none"}
         assert drawn(buffer, 4, align="end", **whole) == drawn(buffer, 4, align="start", **whole)
+
+
+def test_looking_back_over_ends_an_episode_counts_where_a_whole_sequence_ends_in_it() -> None:
+    buffer = episodes(10, [1, 1, 1, 2, 3], sampler=relive.Uniform(over="episodes"))
+    batch = buffer.sample_sequences(4000, 4, align="end", pad="none", cross_episodes=True)
+    assert fits(batch.handles.tolist(), {3: 1 / 4, 4: 1 / 4, 5: 1 / 6, 6: 1 / 6, 7: 1 / 6})
