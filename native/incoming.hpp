@@ -171,7 +171,8 @@ inline bool read_items(const ArrayView& array, const LeafSpec& spec, const Leadi
     for (std::size_t axis = spec.shape.size(); axis-- > 0;) {
         const std::size_t at = first + axis;
         if (array.shape[at] != spec.shape[axis]) return false;
-        if (array.shape[at] != 1 && array.strides[at] != bytes) return false;  // an item is one run of bytes
+        // An item is one run of bytes; strides say nothing where it has none.
+        if (spec.bytes > 0 && array.shape[at] != 1 && array.strides[at] != bytes) return false;
         bytes *= array.shape[at];
     }
     return true;

@@ -34,6 +34,10 @@ OBSERVATION_SPACES: dict[str, spaces.Space] = {
             "t": spaces.Tuple((spaces.Discrete(3), spaces.Box(-np.inf, np.inf, (1,), np.float64))),
         }
     ),
+    "empty": spaces.Box(-np.inf, np.inf, (2, 0), np.float32),
+    "dict-with-empty": spaces.Dict(
+        {"a": spaces.Box(-np.inf, np.inf, (0,), np.float32), "b": spaces.Box(-np.inf, np.inf, (2,), np.float32)}
+    ),
     "tuple": spaces.Tuple((spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(3))),
 }
 
@@ -44,6 +48,7 @@ ACTION_SPACES: dict[str, spaces.Space] = {
     "discrete": spaces.Discrete(4),
     "multidiscrete": spaces.MultiDiscrete([2, 3]),
     "multibinary": spaces.MultiBinary(3),
+    "empty": spaces.Box(-1, 1, (0,), np.float32),
 }
 
 

@@ -6,6 +6,7 @@ caller's function (rewards of hindsight goals, a normalising environment) is com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -364,7 +365,7 @@ class Draws:
     def _compute(self, drawn: Drawn, lengths: Array, windows: dict[tuple[int, int], Array], env: Any) -> None:
         """Rewards of hindsight goals and of normalised windows, into the batch."""
         leading = lengths.shape  # (batch,) or (batch, time); from here on rows of steps
-        flat = {key: array.reshape(-1, *array.shape[len(leading) :]) for key, array in windows.items()}
+        flat = {key: _rows(array, array.shape[len(leading) :]) for key, array in windows.items()}
         lengths = lengths.reshape(-1)
         rewards = flat[_REWARD, 0]
         changed = np.zeros(len(lengths), bool)
@@ -430,7 +431,7 @@ class Draws:
         columns = {}
         for name in self.hindsight.copy_info:
             column = (drawn.extras or {})[name].numpy()
-            columns[name] = column.reshape(-1, *column.shape[1 if drawn.mask is None else 2 :])[rows]
+            columns[name] = _rows(column, column.shape[1 if drawn.mask is None else 2 :])[rows]
         info = Infos(columns, count)
         rewards = _steps(drawn.base[-1], drawn.base[-1].shape[-1:])
         rewards[rows] = self._reward(achieved, desired, info).reshape(count, -1)
@@ -447,7 +448,7 @@ class Draws:
         desired_all = drawn.base[desired_leaf].numpy()
         goal_shape = self.timeline.observation.leaves[desired_leaf].shape
         achieved = windows[_SUCCESSOR, achieved_leaf][rows][inside]
-        desired = np.repeat(desired_all.reshape(-1, *goal_shape)[rows], lengths[rows], axis=0)
+        desired = np.repeat(_rows(desired_all, goal_shape)[rows], lengths[rows], axis=0)
         columns = {name: windows[_EXTRA, self._names.index(name)][rows][inside] for name in self.hindsight.copy_info}
         info = Infos(columns, len(achieved))
         computed = self._reward(achieved, desired, info)
@@ -475,7 +476,7 @@ class Draws:
         _, desired_leaf = self._goal_leaves
         for index, leaf in enumerate(leaves):
             if index != desired_leaf:
-                successor = drawn.base[first + index].numpy().reshape(-1, *leaf.shape)
+                successor = _steps(drawn.base[first + index], leaf.shape)
                 successor[rows] = windows[_SUCCESSOR, index][rows, lengths - 1]
         if drawn.discounts is not None:
             drawn.discounts.numpy().reshape(-1)[rows] = self.gamma ** lengths.astype(np.float64)
@@ -566,8 +567,13 @@ def _goal_leaves(timeline: Timeline, hindsight: Hindsight) -> tuple[int, int]:
 
 def _steps(tensor: torch.Tensor, shape: tuple[int, ...]) -> Array:
     """A field as one array of steps, ``(n, *shape)``, sharing its memory."""
-    array: Array = tensor.numpy()
-    return array if array.ndim == len(shape) + 1 else array.reshape(-1, *shape)
+    return _rows(tensor.numpy(), shape)
+
+
+def _rows(array: Array, shape: tuple[int, ...]) -> Array:
+    """Items of this shape one after the other, ``(n, *shape)``; what -1 cannot say where an item has no numbers."""
+    leading = array.shape[: array.ndim - len(shape)]
+    return array if len(leading) == 1 else array.reshape(math.prod(leading), *shape)
 
 
 def _field_names(timeline: Timeline) -> list[str]:

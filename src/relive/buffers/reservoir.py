@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn
@@ -275,7 +276,8 @@ class Reservoir(BaseBuffer):
             *_extras(extras, self._fields, leading, strict, active),
         ]
         columns = self._columns
-        rows = [array.reshape(-1, *column.shape[1:]) for array, column in zip(given, columns, strict=True)]
+        count = math.prod(leading)
+        rows = [array.reshape(count, *column.shape[1:]) for array, column in zip(given, columns, strict=True)]
         if active is not None:
             rows = [array[active] for array in rows]
         with self._lock:
