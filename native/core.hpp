@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "breaks.hpp"
 #include "draw.hpp"
 #include "incoming.hpp"
 #include "outgoing.hpp"
@@ -199,6 +200,14 @@ class Core {
             pointers.push_back(memory(arrays[i]));
         }
         locked(timeline_->mutex, 0, [&] { timeline_->finals().add_chunk(slots, std::move(pointers)); });
+    }
+
+    // Minds the breaks of every append from now on, with a Breaks; None minds none.
+    void mind(nb::object breaks) {
+        if (!breaks.is_none() && !nb::isinstance<Breaks>(breaks)) throw nb::type_error("breaks are a Breaks, or None");
+        Breaks* const minded = breaks.is_none() ? nullptr : nb::cast<Breaks*>(breaks);
+        locked(timeline_->mutex, 0, [&] { timeline_->mind(minded); });
+        minded_ = std::move(breaks);  // what it replaces is let go only now, when no append looks at it any more
     }
 
     void interrupt(const std::vector<std::size_t>& lanes) {
@@ -482,6 +491,7 @@ class Core {
             spec.bytes = item_bytes(spec.dtype, shape);
             Leaf leaf;
             leaf.bytes = spec.bytes;
+            leaf.alike = alike_of(spec.dtype);
             leaf.packed = packed;
             if (packed) {
                 require(leaf.bytes <= layout.record_bytes && offset <= layout.record_bytes - leaf.bytes,
@@ -581,6 +591,7 @@ class Core {
     bool observation_is_tree_;
     bool action_is_tree_;
     std::vector<nb::object> kept_;  // the arrays whose memory is used
+    nb::object minded_;             // keeps alive what the timeline minds
     std::vector<LeafSpec> observation_specs_;
     std::vector<LeafSpec> action_specs_;
     std::vector<LeafSpec> extra_specs_;

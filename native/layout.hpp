@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "breaks.hpp"
+
 namespace relive {
 
 // One array of a step (an observation has one or more, so has an action). A small leaf lies in the record,
@@ -15,6 +17,7 @@ struct Leaf {
     bool packed = true;
     std::size_t offset = 0;     // in the record
     std::byte* base = nullptr;  // of a large leaf's own array
+    Alike alike = nullptr;      // compares its numbers
 };
 
 struct Layout {

@@ -135,6 +135,9 @@ NB_MODULE(_native, m) {
     using relive::Core;
     m.doc() = "The native core of relive; its Python face is the rest of the package.";
     nb::class_<relive::Stream>(m, "Stream").def(nb::init<nb::object, bool>(), nb::arg("source"), nb::arg("ask"));
+    nb::class_<relive::Breaks>(m, "Breaks")
+        .def(nb::init<bool, double>(), nb::arg("detect"), nb::arg("tolerance"))
+        .def_ro("found", &relive::Breaks::found);
     nb::class_<Core>(m, "Core")
         .def(nb::init<std::size_t, std::size_t, relive::Bytes, std::size_t, const std::vector<relive::LeafArgument>&,
                       const std::vector<relive::LeafArgument>&, const std::vector<relive::LeafArgument>&,
@@ -149,6 +152,7 @@ NB_MODULE(_native, m) {
              nb::arg("gymnasium_words"), nb::arg("infos").none(), nb::arg("mask").none(), nb::arg("strict"),
              nb::arg("steps"), nb::arg("extra").none())
         .def("add_finals", &Core::add_finals, nb::arg("slots"), nb::arg("arrays"))
+        .def("mind", &Core::mind, nb::arg("breaks").none())
         .def("interrupt", &Core::interrupt, nb::arg("lanes"))
         .def("clear", &Core::clear)
         .def("declare", &Core::declare, nb::arg("position"), nb::arg("count"))

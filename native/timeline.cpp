@@ -14,6 +14,11 @@ std::vector<std::size_t> leaf_bytes(const std::vector<Leaf>& leaves) {
     return bytes;
 }
 
+// Whether an end is said of a step that comes in.
+bool ends(const Steps& steps, std::size_t step, std::size_t lane) noexcept {
+    return load<float>(steps.done.at(step, lane)) != 0.0F || load<float>(steps.timeout.at(step, lane)) != 0.0F;
+}
+
 // The link of a lane's newest step: its head slot.
 std::int32_t head_link(std::size_t lane) noexcept { return static_cast<std::int32_t>(lane) + 1; }
 
@@ -77,6 +82,7 @@ bool Timeline::successor_is_next_row(std::size_t lane, std::size_t row) const no
 std::size_t Timeline::append(const Steps& steps, const std::uint8_t* mask) {
     if (steps.count == 0) return 0;
     if (const std::size_t lacking = finals_.missing(count_breaks(steps, mask))) return lacking;
+    if (minded_) mind_breaks(steps, mask);
     if (steps.count == 1) {
         append_one(steps, mask);
     } else {
@@ -130,6 +136,35 @@ void Timeline::find_first_breaks(const Steps& steps, const std::uint8_t* mask) {
     }
 }
 
+void Timeline::mind_breaks(const Steps& steps, const std::uint8_t* mask) {
+    const std::size_t kept = std::min(steps.count, layout_.rows);
+    for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
+        if (mask && !mask[lane]) continue;
+        std::uint8_t* const breaks = breaks_.data() + lane * steps.count;
+        for (std::size_t step = 0; step < steps.count; ++step) {
+            // Between steps that are kept, count_breaks has compared bytes.
+            const bool is_compared = step > steps.count - kept || (steps.count <= layout_.rows && layout_.rows > 1);
+            if (is_compared ? (breaks[step] & apart) == 0 : !minded_->detect) continue;
+            if (!is_break(steps, step, lane)) continue;
+            ++minded_->found;
+            if (minded_->detect) breaks[step] |= ended;
+        }
+        if (breaks[0] & ended) interrupt(lane);
+    }
+}
+
+bool Timeline::is_break(const Steps& steps, std::size_t step, std::size_t lane) const noexcept {
+    const Lane& l = lanes_[lane];
+    if (step == 0 ? l.count == 0 || is_end(lane, newest(l)) : ends(steps, step - 1, lane)) return false;
+    for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
+        const std::byte* const seen_last =
+            step == 0 ? finals_.at(i, head_link(lane) - 1) : steps.successor[i].at(step - 1, lane);
+        const Leaf& leaf = layout_.observation[i];
+        if (!leaf.alike(seen_last, steps.observation[i].at(step, lane), leaf.bytes, minded_->tolerance)) return true;
+    }
+    return false;
+}
+
 // One step of every lane. What is the same for all lanes is looked up once: leaves outside, lanes inside.
 void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
     const auto rows = static_cast<std::int64_t>(layout_.rows);
@@ -138,7 +173,7 @@ void Timeline::append_one(const Steps& steps, const std::uint8_t* mask) {
         if (mask && !mask[lane]) continue;
         Lane& l = lanes_[lane];
         if (l.count > 0 && rows > 1) {
-            if (breaks_[lane]) {
+            if (breaks_[lane] & apart) {
                 keep_successor(lane, newest(l));
             } else {
                 set_link(lane, newest(l), next_row);
@@ -198,7 +233,7 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
         l.head += static_cast<std::int64_t>(first);
         l.row = row_of(l.head);
     } else if (l.count > 0 && rows > 1) {
-        if (breaks[0]) {
+        if (breaks[0] & apart) {
             keep_successor(lane, newest(l));
         } else {
             set_link(lane, newest(l), next_row);
@@ -206,7 +241,7 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
     }
     for (std::size_t step = first; step < steps.count; ++step) {
         const std::size_t row = l.row;
-        if (step > first && breaks[step]) {
+        if (step > first && (breaks[step] & apart)) {
             const std::int32_t slot = finals_.take();
             fill_slot(slot, steps.successor, step - 1, lane);
             set_link(lane, previous(row), slot + 1);
@@ -214,6 +249,7 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
         note_overwritten(lane);
         if (l.count == rows || links_beyond_held_) release(lane, row);
         write_step(steps, step, lane, row);
+        if (step + 1 < steps.count && (breaks[step + 1] & ended)) mark_interrupted(lane, row);
         ++l.head;
         l.row = next(row);
         l.count = std::min(l.count + 1, rows);
@@ -225,9 +261,8 @@ void Timeline::append_many(const Steps& steps, std::size_t lane) {
 std::int64_t Timeline::begin_before(const Steps& steps, std::size_t first, std::size_t lane) const noexcept {
     const Lane& l = lanes_[lane];
     for (std::size_t step = first; step-- > 0;) {
-        const bool ends =
-            load<float>(steps.done.at(step, lane)) != 0.0F || load<float>(steps.timeout.at(step, lane)) != 0.0F;
-        if (ends) return l.head + static_cast<std::int64_t>(step) + 1;
+        if (ends(steps, step, lane) || (breaks_[lane * steps.count + step + 1] & ended))
+            return l.head + static_cast<std::int64_t>(step) + 1;
     }
     for (std::int64_t n = l.head; n-- > l.head - l.count;) {
         if (is_end(lane, row_of(n))) return n + 1;
@@ -272,8 +307,7 @@ void Timeline::write_step(const Steps& steps, std::size_t step, std::size_t lane
 void Timeline::interrupt(std::size_t lane) {
     const Lane& l = lanes_.at(lane);
     if (l.count == 0) return;
-    std::byte* const flags = layout_.record(lane, newest(l)) + layout_.flags;
-    store(flags, static_cast<std::uint8_t>(load<std::uint8_t>(flags) | flag_interrupted));
+    mark_interrupted(lane, newest(l));
     for (Observer* observer : observers_) {
         observer->cut(lane);
         observer->settled();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "breaks.hpp"
 #include "bytes.hpp"
 #include "finals.hpp"
 #include "fork_mutex.hpp"
@@ -65,6 +66,8 @@ class Timeline {
 
     // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0.
     [[nodiscard]] std::size_t append(const Steps& steps, const std::uint8_t* mask);
+    // Minds the breaks of every append from now on; null minds none. `breaks` must live as long.
+    void mind(Breaks* breaks) noexcept { minded_ = breaks; }
 
     // Who is told of every change from now on; it must live as long as it is attached.
     void attach(Observer* observer) { observers_.push_back(observer); }
@@ -141,6 +144,10 @@ class Timeline {
     // How many steps its lane went on after a row's step; at least `count` for a row that is not held.
     std::int64_t age(std::size_t lane, std::size_t row) const noexcept;
 
+    void mark_interrupted(std::size_t lane, std::size_t row) noexcept {
+        std::byte* const flags = layout_.record(lane, row) + layout_.flags;
+        store(flags, static_cast<std::uint8_t>(load<std::uint8_t>(flags) | flag_interrupted));
+    }
     void set_link(std::size_t lane, std::size_t row, std::int32_t link) noexcept {
         store(layout_.record(lane, row) + layout_.link, link);
     }
@@ -160,6 +167,9 @@ class Timeline {
 
     std::size_t count_breaks(const Steps& steps, const std::uint8_t* mask);
     void find_first_breaks(const Steps& steps, const std::uint8_t* mask);
+    // Minds the breaks of a call that goes through: `count_breaks` was before it.
+    void mind_breaks(const Steps& steps, const std::uint8_t* mask);
+    bool is_break(const Steps& steps, std::size_t step, std::size_t lane) const noexcept;
     void append_one(const Steps& steps, const std::uint8_t* mask);
     void write_leaves(const std::vector<Leaf>& leaves, const std::vector<Column>& from) const noexcept;
     void append_many(const Steps& steps, std::size_t lane);
@@ -186,7 +196,11 @@ class Timeline {
     std::vector<std::int64_t> before_;
     // Links of rows that are not held count too: successors or positions were assigned from outside.
     bool links_beyond_held_ = false;
-    // Scratch, (lanes, steps): a step's observation is not the successor of the step before it.
+    Breaks* minded_ = nullptr;
+    // Scratch, (lanes, steps): `apart` where a step's observation is not, bit for bit, the successor of the step before
+    // it, so that this needs a final; `ended` where the episode is ended before the step.
+    static constexpr std::uint8_t apart = 1;
+    static constexpr std::uint8_t ended = 2;
     std::vector<std::uint8_t> breaks_;
     // Scratch of append_one: where the new step of each lane goes.
     struct Place {

@@ -69,6 +69,10 @@ class DeviceWarning(UserWarning):
     """A buffer that was loaded on a machine without its device."""
 
 
+class BreaksWarning(UserWarning):
+    """Steps that do not follow on from the ones before, where no end was said."""
+
+
 class PriorityError(ReliveError, ValueError):
     """A priority that is negative, not finite, or too large for a sum of masses."""
 

@@ -6,7 +6,8 @@ be copied and pickled (used rows only).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -114,6 +115,15 @@ class Timeline:
             self._grow_finals(missing)
             missing = self.core.append(*arguments)
         return missing == 0
+
+    @contextmanager
+    def minding(self, breaks: _native.Breaks) -> Iterator[None]:
+        """Counts the breaks of what is appended meanwhile, or ends episodes there, as ``breaks`` says."""
+        self.core.mind(breaks)
+        try:
+            yield
+        finally:
+            self.core.mind(None)
 
     def interrupt(self, lanes: Sequence[int]) -> None:
         """Marks that the streams of these lanes were cut from outside after their newest step."""

@@ -1,7 +1,7 @@
 """The suite must see known faults: each is put into a copy of the code, which then has to fail it.
 
 The first table is twelve one-line faults; put into Stable-Baselines3 2.9.2, seven of them pass its own suite.
-The other two are faults of our own making, in what stores steps and in what draws them.
+The others are faults of our own making: in what stores steps, in what finds breaks, and in what draws.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ STORING = ("tests/differential", "tests/timeline", "tests/cases", "tests/buffers
 N_STEP = ("tests/cases/test_n_step.py", "tests/cases/test_adders.py", "tests/views/test_n_step.py")
 HINDSIGHT = ("tests/cases/test_hindsight.py", "tests/views/test_hindsight.py")
 SEQUENCES = ("tests/cases/test_sequences.py", "tests/views/test_sequences.py")
+BREAKS = ("tests/buffers/test_breaks.py",)
 PRIORITIES = ("tests/cases/test_prioritized.py", "tests/samplers")
 
 
@@ -113,8 +114,8 @@ OWN_FAULTS = [
     Mutant(
         "a break inside extend is joined",
         "native/timeline.cpp",
-        "if (step > first && breaks[step])",
-        "if (step > first + 1 && breaks[step])",
+        "if (step > first && (breaks[step] & apart))",
+        "if (step > first + 1 && (breaks[step] & apart))",
     ),
     Mutant(
         "finals are never given back",
@@ -173,6 +174,74 @@ OWN_FAULTS = [
         "np.maximum(starts[1:], passed[1:] > passed[:-1])",
         "starts[1:]",
         ("tests/cases/test_masked_rollouts.py",),
+    ),
+]
+
+
+BREAK_FAULTS = [
+    Mutant(
+        "a break inside a call ends nothing",
+        "native/timeline.cpp",
+        "if (step + 1 < steps.count && (breaks[step + 1] & ended)) mark_interrupted(lane, row);",
+        "",
+        BREAKS,
+    ),
+    Mutant(
+        "a break before a call ends nothing",
+        "native/timeline.cpp",
+        "if (breaks[0] & ended) interrupt(lane);",
+        "",
+        BREAKS,
+    ),
+    Mutant(
+        "an end that is said counts as a break",
+        "native/timeline.cpp",
+        "is_end(lane, newest(l)) : ends(steps, step - 1, lane)) return false;",
+        "is_end(lane, newest(l)) : false) return false;",
+        BREAKS,
+    ),
+    Mutant(
+        "an end that was said before counts as a break",
+        "native/timeline.cpp",
+        "l.count == 0 || is_end(lane, newest(l))",
+        "l.count == 0",
+        BREAKS,
+    ),
+    Mutant(
+        "breaks among rows that are not kept are passed over",
+        "native/timeline.cpp",
+        "if (is_compared ? (breaks[step] & apart) == 0 : !minded_->detect) continue;",
+        "if (!is_compared || (breaks[step] & apart) == 0) continue;",
+        BREAKS,
+    ),
+    Mutant(
+        "an episode is thought to begin before a break that is overwritten",
+        "native/timeline.cpp",
+        "if (ends(steps, step, lane) || (breaks_[lane * steps.count + step + 1] & ended))",
+        "if (ends(steps, step, lane))",
+        BREAKS,
+    ),
+    Mutant(
+        "a tolerance is exclusive",
+        "native/breaks.hpp",
+        "(one - other) <= tolerance",
+        "(one - other) < tolerance",
+        BREAKS,
+    ),
+    Mutant("NaN is never the same", "native/breaks.hpp", " || (std::isnan(one) && std::isnan(other))", "", BREAKS),
+    Mutant(
+        "only the first leaf is looked at",
+        "native/timeline.cpp",
+        "if (!leaf.alike(",
+        "if (i == 0 && !leaf.alike(",
+        BREAKS,
+    ),
+    Mutant(
+        "what was minded once is minded for ever",
+        "src/relive/timeline.py",
+        "            self.core.mind(None)",
+        "            pass",
+        BREAKS,
     ),
 ]
 
@@ -390,7 +459,9 @@ def suite(folder: Path, oracle: tuple[str, ...]) -> subprocess.CompletedProcess[
 
 @pytest.mark.mutation
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", [*SB3_FAULTS, *OWN_FAULTS, *DRAWING_FAULTS], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [*SB3_FAULTS, *OWN_FAULTS, *BREAK_FAULTS, *DRAWING_FAULTS], ids=lambda mutant: mutant.name
+)
 def test_the_suite_sees(mutant: Mutant, workshop: Path) -> None:
     path = workshop / mutant.file
     text = path.read_text()

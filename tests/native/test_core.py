@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,20 @@ def filled(rows: int = 4, lanes: int = 2, steps: int = 6, observation: str = "bo
         obs, following = zoo.values(rng, space, (lanes,)), zoo.values(rng, space, (lanes,))
         buffer.add(obs, following, np.zeros(lanes, int), rng.random(lanes), np.zeros(lanes, bool))
     return buffer
+
+
+def test_what_is_minded_lives_as_long_as_it_is() -> None:
+    buffer = filled(steps=3)
+    core = buffer._timeline.core
+    for bad in (5, True, "detect"):
+        with pytest.raises(TypeError, match="a Breaks, or None"):
+            core.mind(bad)  # type: ignore[arg-type]
+    core.mind(_native.Breaks(True, 0.0))  # nobody else keeps it
+    gc.collect()
+    buffer.add(np.ones((2, 3)), np.ones((2, 3)), [0, 0], [0.0, 0.0], [False, False])
+    core.mind(_native.Breaks(False, 0.0))
+    core.mind(None)
+    assert len(list(buffer.episodes(whole=False))) == 4
 
 
 @pytest.mark.parametrize("bad", [4, -1, BIG, -BIG])

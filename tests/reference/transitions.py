@@ -36,6 +36,14 @@ class Transition:
     serial: int = field(default_factory=lambda: next(_serials))
 
 
+def are_alike(one: NDArray, other: NDArray, tolerance: float) -> bool:
+    """Whether no two numbers are further apart; NaN is alike to NaN."""
+    for a, b in zip(one.reshape(-1).tolist(), other.reshape(-1).tolist(), strict=True):
+        if not (a == b or abs(a - b) <= tolerance or (a != a and b != b)):
+            return False
+    return True
+
+
 class TransitionRing:
     """``rows`` places for each of ``lanes`` lanes.
 
@@ -79,11 +87,19 @@ class TransitionRing:
         done: NDArray,
         timeout: NDArray,
         mask: NDArray | None = None,
-    ) -> None:
-        """One step of every lane, or of those in ``mask``; all arrays have a leading axis of lanes."""
+        tolerance: float | None = None,
+    ) -> int:
+        """One step of every lane, or of those in ``mask``; all arrays have a leading axis of lanes.
+
+        With a tolerance a lane whose step does not follow on is interrupted before it. Returns how many those were.
+        """
+        breaks = 0
         for lane in range(self.lanes):
             if mask is not None and not mask[lane]:
                 continue
+            if tolerance is not None and self.is_break(lane, [leaf[lane] for leaf in observation], tolerance):
+                self.interrupt(lane)
+                breaks += 1
             row = self.position[lane]
             if self.count[lane] == 0 and self.written[lane][row - 1]:
                 # Not held, and nobody says any more what was seen after it.
@@ -99,6 +115,18 @@ class TransitionRing:
             self.written[lane][row] = True
             self.position[lane] = (row + 1) % self.rows
             self.count[lane] = min(self.count[lane] + 1, self.rows)
+        return breaks
+
+    def is_break(self, lane: int, observation: Leaves, tolerance: float) -> bool:
+        """Whether the next step of a lane does not follow on, with no end said."""
+        if not self.count[lane]:
+            return False
+        last = self.held_of(lane)[-1]
+        if last.done or last.timeout or last.interrupted:
+            return False
+        return not all(
+            are_alike(seen, given, tolerance) for seen, given in zip(last.successor, observation, strict=True)
+        )
 
     def extend(
         self,
@@ -108,9 +136,10 @@ class TransitionRing:
         reward: NDArray,
         done: NDArray,
         timeout: NDArray,
-    ) -> None:
+        tolerance: float | None = None,
+    ) -> int:
         """Many steps: all arrays have leading axes (steps, lanes)."""
-        for step in range(len(reward)):
+        return sum(
             self.append(
                 [leaf[step] for leaf in observation],
                 [leaf[step] for leaf in successor],
@@ -118,7 +147,10 @@ class TransitionRing:
                 reward[step],
                 done[step],
                 timeout[step],
+                tolerance=tolerance,
             )
+            for step in range(len(reward))
+        )
 
     def interrupt(self, lane: int) -> None:
         """The stream of a lane was cut after its newest step."""

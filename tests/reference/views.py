@@ -29,6 +29,13 @@ def stack(trees: Sequence[Tree]) -> Tree:
     return tree_map(lambda *leaves: np.stack(leaves), *trees)
 
 
+def same(one: Tree, other: Tree) -> bool:
+    """Bit for bit."""
+    equal: list[bool] = []
+    tree_map(lambda a, b: equal.append(np.asarray(a).tobytes() == np.asarray(b).tobytes()), one, other)
+    return all(equal)
+
+
 def zeros(tree: Tree) -> Tree:
     return tree_map(np.zeros_like, tree)
 
@@ -104,14 +111,19 @@ class Lanes:
 
     # What happens to them ------------------------------------------------------------------------------------------
 
-    def append(self, lane: int, step: Step) -> None:
+    def append(self, lane: int, step: Step, *, detect: bool = False) -> bool:
+        """Takes a step in; with ``detect`` one that does not follow on ends the episode before it. Whether it did."""
         steps = self.steps[lane]
+        is_break = detect and bool(steps) and not steps[-1].ends and not same(steps[-1].successor, step.observation)
+        if is_break:
+            self.interrupt(lane)
         step.lane, step.number = lane, self.heads[lane]
         follows = bool(steps) and not steps[-1].ends
         step.since = steps[-1].since if follows else step.number
         steps.append(step)
         self.heads[lane] += 1
         del steps[: -self.rows]
+        return is_break
 
     def interrupt(self, lane: int) -> None:
         if self.steps[lane]:

@@ -23,6 +23,7 @@ from tests.reference.transitions import TransitionRing
 POOL = 8  # so few different observations that they repeat, and match by chance
 MATCHES = st.sampled_from([0.0, 0.5, 1.0])  # how often a step's observation is what its lane saw last
 SEEDS = st.integers(0, 2**32 - 1)
+TOLERANCES = st.sampled_from([0.0, 0.5, 3.0, 1e9])
 FORMS = st.sampled_from(["infos", "dict of infos", "terminated and truncated", "terminated", "done alone"])
 CARRIERS = st.sampled_from(["array", "torch tensor", "strided", "read-only"])
 
@@ -125,6 +126,17 @@ class ReplayBufferLife(RuleBasedStateMachine):
         steps = self.new_steps(seed, count, matches, form)
         self.buffer.extend(*self.arguments(steps, carrier, slice(None)), **self.ends(steps, slice(None)))
         self.twin.extend(*steps["expected"])
+
+    @precondition(lambda self: all(step.interrupted is not None for step in self.twin.held()))
+    @rule(seed=SEEDS, matches=MATCHES, form=FORMS, carrier=CARRIERS, tolerance=TOLERANCES, data=st.data())
+    def extend_and_detect_breaks(
+        self, seed: int, matches: float, form: str, carrier: str, tolerance: float, data: st.DataObject
+    ) -> None:
+        count = data.draw(st.integers(0, 2 * self.rows + 2), label="steps")
+        steps = self.new_steps(seed, count, matches, form)
+        arguments, ends = self.arguments(steps, carrier, slice(None)), self.ends(steps, slice(None))
+        found = self.buffer.extend(*arguments, **ends, breaks="detect", breaks_tolerance=tolerance)
+        assert found == self.twin.extend(*steps["expected"], tolerance=tolerance)
 
     @rule(data=st.data())
     def interrupt(self, data: st.DataObject) -> None:

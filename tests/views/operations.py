@@ -26,10 +26,13 @@ class Operations:
         self.config = config
         self.buffer = make(config, **options)
         self.twin = Lanes(config.rows, config.lanes)
+        self.breaks = 0  # that the twin found
 
     # Adding --------------------------------------------------------------------------------------------------------
 
-    def new_step(self, rng: np.random.Generator, lane: int, ends: float, follows: float, timeouts: bool) -> Step:
+    def new_step(
+        self, rng: np.random.Generator, lane: int, ends: float, follows: float, timeouts: bool, detect: bool = False
+    ) -> Step:
         """The next step of a lane, which the twin has already taken in."""
         config, number = self.config, self.twin.heads[lane]
         after = 2 * number + (2 if rng.random() < follows else 1)
@@ -54,7 +57,7 @@ class Operations:
             }
         if config.copy_info:
             step.extras["w"] = np.float64(rng.integers(0, 2))
-        self.twin.append(lane, step)
+        self.breaks += self.twin.append(lane, step, detect=detect)
         return step
 
     def call(self, steps: Sequence[Sequence[Step | None]], timeouts: bool, many: bool) -> tuple[list[Any], dict]:
@@ -116,16 +119,22 @@ class Operations:
         arguments, options = self.call(steps, timeouts, many=False)
         self.buffer.add(*arguments, **options, **({} if mask is None else {"mask": mask}))
 
-    def extend(self, rng: np.random.Generator, count: int, *, ends: float = 0.25, follows: float = 0.7) -> None:
+    def extend(
+        self, rng: np.random.Generator, count: int, *, ends: float = 0.25, follows: float = 0.7, detect: bool = False
+    ) -> None:
         if count == 0:
             return
+        before = self.breaks
         timeouts = self.config.copy_info or bool(rng.random() < 0.5)
         steps = [
-            [self.new_step(rng, lane, ends, follows, timeouts) for lane in range(self.config.lanes)]
+            [self.new_step(rng, lane, ends, follows, timeouts, detect) for lane in range(self.config.lanes)]
             for _ in range(count)
         ]
         arguments, options = self.call(steps, timeouts, many=True)
-        self.buffer.extend(*arguments, **options)
+        if detect:
+            assert self.buffer.extend(*arguments, **options, breaks="detect") == self.breaks - before
+        else:
+            self.buffer.extend(*arguments, **options)
 
     # Other operations ----------------------------------------------------------------------------------------------
 
@@ -180,7 +189,8 @@ class Operations:
         elif kind == "add some":
             self.add(rng, ends=ends, follows=follows, mask=rng.random(self.config.lanes) < 0.5)
         elif kind == "extend":
-            self.extend(rng, int(rng.integers(0, 2 * self.config.rows + 3)), ends=ends, follows=follows)
+            count, detect = int(rng.integers(0, 2 * self.config.rows + 3)), bool(rng.random() < 0.5)
+            self.extend(rng, count, ends=ends, follows=follows, detect=detect)
         elif kind == "interrupt":
             self.interrupt(np.flatnonzero(rng.random(self.config.lanes) < 0.5).tolist())
         elif kind == "flags":

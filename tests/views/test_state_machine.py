@@ -36,7 +36,8 @@ class EveryView(RuleBasedStateMachine):
     @rule(seed=SEEDS, ends=ENDS, follows=FOLLOWS, data=st.data())
     def extend(self, seed: int, ends: float, follows: float, data: st.DataObject) -> None:
         count = data.draw(st.integers(0, 2 * self.life.config.rows + 2), label="steps")
-        self.life.extend(np.random.default_rng(seed), count, ends=ends, follows=follows)
+        detect = data.draw(st.booleans(), label="detect breaks")
+        self.life.extend(np.random.default_rng(seed), count, ends=ends, follows=follows, detect=detect)
 
     @rule(data=st.data())
     def interrupt(self, data: st.DataObject) -> None:

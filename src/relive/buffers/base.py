@@ -115,10 +115,11 @@ class BaseBuffer(ABC):
         """Adds one step of every environment."""
         raise NotImplementedError(f"{type(self).__name__} does not define add")
 
-    def extend(self, *args: Any, **kwargs: Any) -> None:
+    def extend(self, *args: Any, **kwargs: Any) -> int | None:
         """Adds many steps: each argument has a leading axis of steps, and `add` is called on every one."""
         for data in zip(*args, strict=True):
             self.add(*data)
+        return None
 
     def reset(self) -> None:
         """Empties the buffer."""

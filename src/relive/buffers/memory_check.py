@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import psutil
 
+from relive.callers import level_of_caller
 from relive.errors import MemoryWarning
 
 
@@ -26,13 +26,5 @@ def warn_if_too_large(needed: int) -> None:
         "This system does not have apparently enough memory to store the complete buffer: "
         f"it takes {needed / 1e9:.2f}GB when full, and {verdict}. Choose a smaller buffer_size or smaller dtypes.",
         MemoryWarning,
-        stacklevel=_level_of_caller(),
+        stacklevel=level_of_caller(),
     )
-
-
-def _level_of_caller() -> int:
-    """How far up the stack, seen from `warn_if_too_large`, relive's own code ends."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "relive":
-        frame, level = frame.f_back, level + 1
-    return level

@@ -12,7 +12,8 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from relive import inputs
+from relive import _native, inputs
+from relive.breaks import MANY, Rule, asked_for, warn
 from relive.buffers import plain
 from relive.buffers.base import require_dict
 from relive.buffers.drawing import DrawingMethods, check_options
@@ -53,6 +54,7 @@ class ReplayMethods(DrawingMethods):
     timeouts = Field("timeout", ends=True)
     pos = Position()
     full = Full()
+    _unsaid_breaks = 0  # that `extend` met without being asked about them; counted up to the warning
 
     def _set_up(
         self,
@@ -185,8 +187,13 @@ class ReplayMethods(DrawingMethods):
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         extras: Mapping[str, Any] | None = None,
-    ) -> None:
+        breaks: Rule = None,
+        breaks_tolerance: float = 0.0,
+    ) -> int | None:
         """Adds many steps of every environment at once; more than the buffer holds keeps the newest.
+
+        A *break* is a step whose observation is not what was seen after the step before it in its environment (of this
+        call, or the newest one held), where no end is said. The steps on both sides are stored as they are.
 
         Args:
             obs: ``(steps, n_envs, *shape)``, nested as the space is; or a sequence of what `add` takes.
@@ -198,13 +205,50 @@ class ReplayMethods(DrawingMethods):
             terminated: ``(steps, n_envs)`` flags, with ``truncated``: Gymnasium's words in place of ``done``.
             truncated: ``(steps, n_envs)`` flags.
             extras: the declared fields by name, each ``(steps, n_envs, *shape)``.
+            breaks: "detect" ends the episode before each break, as `interrupt` does; None lets it go on, and warns once
+                per buffer when there were ten or more.
+            breaks_tolerance: how far apart two numbers of an observation may be and still count as the same, in the
+                stored dtype; 0 takes equal numbers only. NaN counts as the same as NaN.
+
+        Returns:
+            How many breaks there were, with ``breaks="detect"``; else None.
 
         Raises:
             ShapeError, CastError, NaNRewardError: as `add`; nothing was stored.
+            ValueError: ``breaks`` or ``breaks_tolerance`` is none of these; nothing was stored.
         """
-        if "_timeline" not in self.__dict__ or type(self).add is not ReplayMethods.add:
-            self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated, extras)
-            return
+        minded = asked_for(breaks, breaks_tolerance)
+        given = (obs, next_obs, action, reward, done, infos, terminated, truncated, extras)
+        if "_timeline" not in self.__dict__:
+            if breaks is not None:
+                raise ValueError(f"breaks is {breaks!r}, expected None: {type(self).__name__} stores steps by itself")
+            self._extend_by_add(*given)
+            return None
+        if type(self).add is not ReplayMethods.add or not self._extend_at_once(*given, minded):
+            with self._timeline.minding(minded):
+                self._extend_by_add(*given)
+        if breaks is not None:
+            return minded.found
+        if minded.found and self._unsaid_breaks < MANY:
+            self._unsaid_breaks += minded.found
+            if self._unsaid_breaks >= MANY:
+                warn(self._unsaid_breaks)
+        return None
+
+    def _extend_at_once(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Any,
+        reward: ArrayLike,
+        done: ArrayLike | None,
+        infos: Any,
+        terminated: ArrayLike | None,
+        truncated: ArrayLike | None,
+        extras: Mapping[str, Any] | None,
+        breaks: _native.Breaks,
+    ) -> bool:
+        """`extend` in one call of the core; False, with nothing stored, where it must be done step by step."""
         timeline = self._timeline
         strict = self.validate == "strict"
         steps = inputs.length(obs, timeline.observation)
@@ -214,17 +258,17 @@ class ReplayMethods(DrawingMethods):
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         observation, successor = parts(timeline.observation, obs), parts(timeline.observation, next_obs)
         actions, declared = parts(timeline.action, action), extra_parts(timeline.extra, extras)
-        with self._inserting(steps * self.n_envs):
+        with self._inserting(steps * self.n_envs), timeline.minding(breaks):
             if not (extras and not timeline.extra.leaves) and timeline.append(
                 observation, successor, actions, reward, *ends, None, strict, steps, declared
             ):
-                return
+                return True
             if strict or timeline.extra.leaves or self.reward_shape:
                 append_converted(
                     timeline, obs, next_obs, action, reward, ends, None, steps=steps, strict=strict, extras=extras
                 )
-                return
-        self._extend_by_add(obs, next_obs, action, reward, done, infos, terminated, truncated, extras)
+                return True
+        return False
 
     def interrupt(self, envs: int | Sequence[int] | None = None) -> None:
         """Says that the streams of these environments were cut from outside (a reset in mid-episode, a crash).

@@ -16,6 +16,7 @@ from relive import infos as infos_of
 from relive import inputs
 from relive.annotated import annotated
 from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
+from relive.breaks import Rule, asked_for
 from relive.buffers.base import BaseBuffer
 from relive.buffers.memory_check import warn_if_too_large
 from relive.errors import EmptyBufferError, ShapeError
@@ -148,12 +149,18 @@ class Reservoir(BaseBuffer):
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
         extras: Mapping[str, ArrayLike] | None = None,
+        breaks: Rule = None,
+        breaks_tolerance: float = 0.0,
     ) -> None:
         """Offers many steps of every environment at once, as `ReplayBuffer.extend`; the same as adding one by one.
 
         Raises:
             ShapeError, CastError, NaNRewardError: as `add`; nothing was stored.
+            ValueError: ``breaks`` is not None, with the reason; nothing was stored.
         """
+        asked_for(breaks, breaks_tolerance)
+        if breaks is not None:
+            raise ValueError(f"breaks is {breaks!r}, expected None: {_NO_NEIGHBOURS}")
         ends = (done, infos, terminated, truncated)
         steps = inputs.length(obs, self._observation)
         self._offer(obs, next_obs, action, reward, ends, None, extras, (steps, self.n_envs))
