@@ -122,6 +122,19 @@ class Draws {
         locked(timeline_.mutex, long_work + 1,
                [&] { priorities_ = std::make_unique<Priorities>(timeline_, *episodes_, options); });
     }
+    // Other options of the same kind from now on; see Priorities.
+    bool reconfigure(double alpha, double eps, double initial, bool max_ever, bool over_buffer) {
+        return locked(timeline_.mutex, long_work + 1, [&] {
+            require(priorities_ != nullptr, "no priorities are kept");
+            Priorities::Options options = priorities_->options();
+            options.alpha = alpha;
+            options.eps = eps;
+            options.initial = initial;
+            options.max_ever = max_ever;
+            options.over_buffer = over_buffer;
+            return priorities_->reconfigure(options);
+        });
+    }
     // Every step once in an epoch from now on.
     void without_replacement() { once_ = true; }
 
@@ -210,8 +223,9 @@ class Draws {
         });
     }
 
-    // (values, uses) of held steps; None where one is not held any more.
-    nb::object values(const Indices& handles) {
+    // (masses, uses) of held steps, or with `kept` what is kept of them in place of masses; None where one is not held
+    // any more.
+    nb::object values(const Indices& handles, bool kept) {
         std::vector<double> values;
         std::vector<std::int64_t> uses;
         const bool found = locked(timeline_.mutex, handles.size() * 64, [&] {
@@ -219,7 +233,7 @@ class Draws {
             std::vector<Drawn> steps;
             if (!find_all(handles, steps)) return false;
             for (const Drawn& step : steps) {
-                values.push_back(priorities_->value(step));
+                values.push_back(kept ? priorities_->value(step) : priorities_->mass(step));
                 uses.push_back(priorities_->uses(step));
             }
             return true;
@@ -230,7 +244,11 @@ class Draws {
     double largest_given() {
         return locked(timeline_.mutex, 0, [&] { return priorities_ ? priorities_->largest_given() : 0.0; });
     }
-    void restore_values(const Indices& handles, const Float64s& values, const Indices& uses, double largest_given) {
+    bool keeps_priorities() {
+        return locked(timeline_.mutex, 0, [&] { return priorities_ && priorities_->keeps_priorities(); });
+    }
+    void restore_values(const Indices& handles, const Float64s& values, const Indices& uses, double largest_given,
+                        bool are_priorities) {
         require(handles.size() == values.size() && handles.size() == uses.size(), "as many values and uses as handles");
         std::vector<std::uint32_t> narrow;
         for (std::size_t i = 0; i < uses.size(); ++i) narrow.push_back(static_cast<std::uint32_t>(uses.data()[i]));
@@ -238,6 +256,7 @@ class Draws {
             require(priorities_ != nullptr, "no priorities are kept");
             std::vector<Drawn> steps;
             require(find_all(handles, steps), "a handle that is not held");
+            if (are_priorities) priorities_->keep_priorities();
             priorities_->restore(steps, values.data(), narrow.data(), largest_given);
         });
     }

@@ -107,6 +107,8 @@ void bind_draws(nb::module_& m) {
         .def(nb::init<nb::object>(), nb::arg("core"))
         .def("prioritize", &Draws::prioritize, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"), nb::arg("initial"),
              nb::arg("max_ever"), nb::arg("over_buffer"), nb::arg("most_uses"))
+        .def("reconfigure", &Draws::reconfigure, nb::arg("alpha"), nb::arg("eps"), nb::arg("initial"),
+             nb::arg("max_ever"), nb::arg("over_buffer"))
         .def_static("largest_priority", &Draws::largest_priority, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"),
                     nb::arg("slots"))
         .def("without_replacement", &Draws::without_replacement)
@@ -115,10 +117,11 @@ void bind_draws(nb::module_& m) {
         .def("at", &Draws::at, nb::arg("handles"), nb::arg("view"), nb::arg("convert"))
         .def("count", &Draws::count, nb::arg("rule"))
         .def("set_priorities", &Draws::set_priorities, nb::arg("handles"), nb::arg("priorities"))
-        .def("values", &Draws::values, nb::arg("handles"))
+        .def("values", &Draws::values, nb::arg("handles"), nb::arg("kept") = false)
         .def("largest_given", &Draws::largest_given)
+        .def("keeps_priorities", &Draws::keeps_priorities)
         .def("restore_values", &Draws::restore_values, nb::arg("handles"), nb::arg("values"), nb::arg("uses"),
-             nb::arg("largest_given"))
+             nb::arg("largest_given"), nb::arg("are_priorities"))
         .def("epochs", &Draws::epochs)
         .def("restore_epochs", &Draws::restore_epochs, nb::arg("epochs"))
         .def("clear_epochs", &Draws::clear_epochs)

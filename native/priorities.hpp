@@ -6,7 +6,8 @@
 // where it comes in (`largest_priority`), what is too small for a normal number becomes the smallest one. For every rule
 // that draws ask for there is an index over the steps that it names now. The first index names all held steps, so the
 // leaves of its tree are their values; where it has no tree or leaves steps out (those that were drawn often enough)
-// values lie in an array. Indices are brought up to date at the end of each call.
+// values lie in an array. Where masses do not tell priorities (alpha is 0), or the exponent was changed, priorities
+// themselves are kept from then on, and masses are made of them. Indices are brought up to date at the end of each call.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "choice.hpp"
@@ -50,11 +52,14 @@ class Priorities final : public Observer {
           options_(options),
           slots_(timeline.layout().rows * timeline.layout().lanes),
           largest_priority_(largest_priority(options, slots_)) {
-        if (options_.kind == Kind::ranked || options_.most_uses > 0) values_ = zero_pages<double>(slots_);
+        if (options_.kind != Kind::proportional) {
+            if (options_.kind == Kind::ranked || options_.most_uses > 0) values_ = zero_pages<double>(slots_);
+        } else if (options_.most_uses > 0 || options_.alpha == 0.0) {
+            keep_priorities();
+        }
         known_ = zero_pages<std::uint8_t>(slots_);
         if (options_.most_uses > 0) uses_ = zero_pages<std::uint32_t>(slots_);
         if (options_.kind == Kind::ranked) ranks_.emplace(options_.alpha, slots_);
-        largest_given_ = 0.0;
         indices_.emplace_back(StartRule{}, slots_, options_);
         renewed();
         settled();
@@ -76,6 +81,43 @@ class Priorities final : public Observer {
     }
     double largest_priority() const noexcept { return largest_priority_; }
     double largest_given() const noexcept { return largest_given_; }
+    bool keeps_priorities() const noexcept { return given_.has_value(); }
+
+    // Other options of the same kind, from the next draw and the next new step on. False where they leave no room for a
+    // priority that is there, or for that of a new step; then nothing is other than before.
+    bool reconfigure(Options options) {
+        options.kind = options_.kind;
+        options.most_uses = options_.most_uses;
+        const bool is_ranked = options.kind == Kind::ranked;
+        const bool is_other_power = options.alpha != options_.alpha || options.eps != options_.eps;
+        const bool is_other_tree = !is_ranked && options.over_buffer != options_.over_buffer;
+        const double largest_allowed = largest_priority(options, slots_);
+        if (first_priority(options) > largest_allowed) return false;
+        if (!is_ranked && (is_other_power || is_other_tree)) keep_priorities();
+        if (given_ && (options.max_ever ? largest_given_ : given_->max()) > largest_allowed) return false;
+        options_ = options;
+        largest_priority_ = largest_allowed;
+        if (is_ranked && is_other_power) ranks_.emplace(options_.alpha, slots_);
+        if (is_ranked || !(is_other_power || is_other_tree)) return true;
+        for (Index& index : indices_) {
+            if (is_other_tree) index.sums.emplace(slots_, true, options_.over_buffer);
+            refill(index);
+        }
+        return true;
+    }
+
+    // Each step's priority itself, from now on.
+    void keep_priorities() {
+        if (given_) return;
+        SumTree given(slots_, true);
+        if (!indices_.empty()) {
+            const SumTree& masses = *indices_.front().sums;
+            given.set_range(0, slots_,
+                            [&](std::size_t slot) { return known_[slot] ? priority_of(masses.leaf(slot)) : 0.0; });
+        }
+        largest_given_ = largest_given_ > 0.0 ? priority_of(largest_given_) : none_given;
+        given_.emplace(std::move(given));
+    }
 
     // Steps of a rule by their values, and their importance weights where `weights` is given.
     Choice draw(const StartRule& rule, double beta, BitGenerator& bits, std::size_t size, std::vector<Drawn>& out,
@@ -112,17 +154,13 @@ class Priorities final : public Observer {
         masses_.resize(steps.size());
         for (std::size_t i = 0; i < steps.size(); ++i) {
             drawn_[i] = slot_of(steps[i]);
-            if (!values_) indices_.front().sums->fetch_path(drawn_[i]);
+            if (has_the_values(indices_.front())) indices_.front().sums->fetch_path(drawn_[i]);
         }
         for (std::size_t i = 0; i < steps.size(); ++i) {
             masses_[i] = value_of(priorities[i]);
             largest_given_ = std::max(largest_given_, masses_[i]);
         }
-        if (values_) {
-            for (std::size_t i = 0; i < steps.size(); ++i) values_[drawn_[i]] = masses_[i];
-        } else {
-            indices_.front().sums->set_many(drawn_.data(), masses_.data(), masses_.size());
-        }
+        store_values(drawn_.data(), masses_.data(), masses_.size());
         for (Index& index : indices_) {
             if (has_the_values(index)) continue;
             for (const std::size_t slot : drawn_) {
@@ -132,6 +170,8 @@ class Priorities final : public Observer {
         }
     }
 
+    // What a step is drawn by; and what is kept of it, which `restore` takes.
+    double mass(const Drawn& step) const noexcept { return mass_at(slot_of(step)); }
     double value(const Drawn& step) const noexcept { return value_at(slot_of(step)); }
     std::uint32_t uses(const Drawn& step) const noexcept { return uses_ ? uses_[slot_of(step)] : 0; }
 
@@ -140,11 +180,7 @@ class Priorities final : public Observer {
                  double largest_given) {
         for (std::size_t i = 0; i < steps.size(); ++i) {
             const std::size_t slot = slot_of(steps[i]);
-            if (values_) {
-                values_[slot] = values[i];
-            } else {
-                indices_.front().sums->set_many(&slot, &values[i], 1);
-            }
+            store_values(&slot, &values[i], 1);
             if (uses_) uses_[slot] = uses[i];
         }
         largest_given_ = largest_given;
@@ -226,29 +262,53 @@ class Priorities final : public Observer {
         return {lane, row, timeline_.number_at(lane, row)};
     }
 
-    double value_of(double priority) const noexcept {
+    // What is kept of a priority, and the mass of what is kept.
+    double value_of(double priority) const noexcept { return given_ ? priority : mass_of(priority); }
+    double mass_of(double priority) const noexcept {
         if (options_.kind != Kind::proportional) return priority;
         const double mass = std::pow(priority + options_.eps, options_.alpha);
         return mass < smallest && priority + options_.eps > 0.0 ? smallest : mass;
     }
+    double priority_of(double mass) const noexcept {
+        return std::max(std::pow(mass, 1.0 / options_.alpha) - options_.eps, 0.0);
+    }
+    // Of a new step, where no other says it.
+    static double first_priority(const Options& options) noexcept {
+        return std::isnan(options.initial) ? 1.0 : options.initial;
+    }
     // Never 0, whatever the whole is: weights are quotients of chances.
     static double chance(double mass, double total) noexcept { return std::max(mass / total, smallest); }
 
-    bool has_the_values(const Index& index) const noexcept { return !values_ && &index == &indices_.front(); }
+    bool has_the_values(const Index& index) const noexcept {
+        return !values_ && !given_ && &index == &indices_.front();
+    }
     double value_at(std::size_t slot) const noexcept {
+        if (given_) return given_->leaf(slot);
         return values_ ? values_[slot] : indices_.front().sums->leaf(slot);
+    }
+    double mass_at(std::size_t slot) const noexcept { return given_ ? mass_of(given_->leaf(slot)) : value_at(slot); }
+    void store_values(const std::size_t* slots, const double* values, std::size_t size) {
+        if (given_) {
+            given_->set_many(slots, values, size);
+        } else if (values_) {
+            for (std::size_t i = 0; i < size; ++i) values_[slots[i]] = values[i];
+        } else {
+            indices_.front().sums->set_many(slots, values, size);
+        }
     }
     // What a step counts in an index; where that has the values, it is a step that was not in it before.
     double mass_in(const Index& index, std::size_t slot) const noexcept {
         if (!index.has[slot]) return 0.0;
-        return has_the_values(index) ? newest_ : value_at(slot);
+        return has_the_values(index) ? newest_ : mass_at(slot);
     }
 
     void forget(std::size_t slot) {
-        if (options_.kind != Kind::alike && value_at(slot) >= largest_held()) largest_is_gone_ = true;
+        if (options_.kind != Kind::alike && !given_ && value_at(slot) >= largest_held()) largest_is_gone_ = true;
         for (Index& index : indices_) take_out(index, slot);
+        if (given_) given_->set(slot, 0.0);
         if (values_) values_[slot] = 0.0;
         known_[slot] = 0;
+        --valued_;
         if (uses_) uses_[slot] = 0;
     }
 
@@ -259,21 +319,28 @@ class Priorities final : public Observer {
         }
         double value = 1.0;
         if (options_.kind != Kind::alike) {
-            if (std::isnan(options_.initial)) {
-                if (largest_is_gone_) flush(indices_.front());
-                largest_is_gone_ = false;
-                value = options_.max_ever ? largest_given_ : largest_held();
-                if (value == 0.0) value = value_of(1.0);
-            } else {
-                value = value_of(options_.initial);
-            }
+            value = std::isnan(options_.initial) ? largest_value() : value_of(options_.initial);
             largest_given_ = std::max(largest_given_, value);
         }
         newest_ = value;
         for (const Drawn& step : new_) {
+            if (given_) given_->set(slot_of(step), value);
             if (values_) values_[slot_of(step)] = value;
+            valued_ += known_[slot_of(step)] ? 0 : 1;
             known_[slot_of(step)] = 1;
         }
+    }
+
+    // That of the largest mass, or of a priority of 1 where there is none above 0.
+    double largest_value() {
+        double value = largest_given_;
+        if (!options_.max_ever) {
+            if (largest_is_gone_) flush(indices_.front());
+            largest_is_gone_ = false;
+            value = !given_ ? largest_held() : valued_ > 0 ? given_->max() : none_given;
+        }
+        const bool has_mass = given_ ? value >= 0.0 && mass_of(value) > 0.0 : value > 0.0;
+        return has_mass ? value : value_of(1.0);
     }
 
     double largest_held() const noexcept {
@@ -370,7 +437,7 @@ class Priorities final : public Observer {
             ++index.count;
             index.left += draws_left(slot);
             if (index.ranked) index.ranked->insert(slot, values_[slot], step.number);
-            return has_values && !was_in ? newest_ : value_at(slot);
+            return has_values && !was_in ? newest_ : mass_at(slot);
         };
         if (index.sums) {
             index.sums->set_range(0, slots_, refilled);
@@ -394,6 +461,7 @@ class Priorities final : public Observer {
         return *made;
     }
 
+    static constexpr double none_given = -1.0;  // in the place of a priority
     static constexpr double smallest = std::numeric_limits<double>::min();
 
     static double uniform(BitGenerator& bits) noexcept { return bits.next_double(bits.state); }
@@ -484,10 +552,12 @@ class Priorities final : public Observer {
     Options options_;
     std::size_t slots_;
     double largest_priority_;
-    ZeroPages<double> values_;       // none where the first index has them
+    ZeroPages<double> values_;       // none where the first index or `given_` has them
+    std::optional<SumTree> given_;   // priorities; asked for its leaves and the largest, its sums may be infinite
     ZeroPages<std::uint8_t> known_;  // steps that have a value
     ZeroPages<std::uint32_t> uses_;
-    double largest_given_ = 0.0;
+    std::int64_t valued_ = 0;       // of them
+    double largest_given_ = 0.0;    // as values are kept
     double newest_ = 0.0;           // the value of the newest steps
     bool largest_is_gone_ = false;  // while the first index does not know
     std::list<Index> indices_;

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from relive.randomness import Stream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
 from relive.tensors import from_capsule
 from relive.timeline import Timeline
-from relive.views.hindsight import STRATEGIES, Hindsight, Infos, one_per_step
+from relive.views.hindsight import STRATEGIES, Goals, Hindsight, Infos, one_per_step
 
 Array = NDArray[Any]
 Sampler = Uniform | Prioritized | RankPrioritized
@@ -47,6 +47,7 @@ class Drawn:
         extras: declared fields by name.
         weights: ``(batch, 1)`` importance weights.
         relabelled: ``(batch,)``: which rows have a hindsight goal.
+        rewards_are_normalised: each by itself, before they were summed.
         mask: of sequences, which steps are real.
         is_first: of sequences, which steps begin an episode.
         in_burn_in: of sequences, which real steps are within the burn-in.
@@ -58,9 +59,17 @@ class Drawn:
     extras: dict[str, torch.Tensor] | None = None
     weights: torch.Tensor | None = None
     relabelled: NDArray[np.bool_] | None = None
+    rewards_are_normalised: bool = False
     mask: torch.Tensor | None = None
     is_first: torch.Tensor | None = None
     in_burn_in: torch.Tensor | None = None
+
+
+class Returns(NamedTuple):
+    """Of how many steps returns are, and how later ones count."""
+
+    n_steps: int
+    gamma: float
 
 
 @dataclass(frozen=True)
@@ -95,11 +104,12 @@ class SequenceRule:
 class Draws:
     """What a buffer's options make of its timeline.
 
+    Options may be assigned while other threads draw, so each draw reads ``returns``, and those of ``hindsight``, once.
+
     Args:
         timeline: the steps.
         sampler: which of them.
-        n_steps: of n-step returns.
-        gamma: their discount.
+        returns: of n-step returns; it can be assigned.
         hindsight: other goals, or None.
         max_times_sampled: how often a step may be drawn, or None.
         reads_dones: whether draws may ask where episodes end.
@@ -109,47 +119,73 @@ class Draws:
         self,
         timeline: Timeline,
         sampler: Sampler,
-        n_steps: int,
-        gamma: float,
+        returns: Returns,
         hindsight: Hindsight | None,
         max_times_sampled: int | None,
     ) -> None:
         self.timeline = timeline
         self.sampler = sampler
-        self.n_steps = n_steps
-        self.gamma = gamma
+        self.returns = returns
         self.hindsight = hindsight
         self.max_times_sampled = max_times_sampled
         self._names = _field_names(timeline)
         self._weighs = isinstance(sampler, Prioritized | RankPrioritized)
         self._base = 2 * len(timeline.observation.leaves) + len(timeline.action.leaves) + 2  # fields of a transition
         self._goal_leaves = (0, 0) if hindsight is None else _goal_leaves(timeline, hindsight)
+        self._largest_priority = 0.0
         self._core = _native.Draws(timeline.core)
         self._views: dict[Any, _native.View] = {}
-        if isinstance(sampler, Prioritized):
-            initial = np.nan if sampler.initial == "max" else float(sampler.initial)
-            ever, over_buffer = sampler.max_over == "ever", sampler.weights_over == "buffer"
-            self._prioritize(_PROPORTIONAL, sampler.alpha, sampler.eps, initial, ever, over_buffer)
-        elif isinstance(sampler, RankPrioritized):
-            self._prioritize(_RANKED, sampler.alpha, 0.0, np.nan, False, sampler.weights_over == "buffer")
-        elif max_times_sampled is not None:
-            self._prioritize(_ALIKE, 1.0, 0.0, np.nan, False, False)
-        if isinstance(sampler, Uniform) and not sampler.replacement:
+        if self._keeps_values:
+            options = self._weighing()
+            self._require_room_for_first(*options)
+            self._core.prioritize(self._kind, *options, max_times_sampled or 0)
+        if isinstance(sampler, Prioritized | RankPrioritized):
+            sampler.tell(self)
+        elif not sampler.replacement:
             self._core.without_replacement()
 
-    def _prioritize(
-        self, kind: int, alpha: float, eps: float, initial: float, max_ever: bool, over_buffer: bool
-    ) -> None:
+    def follow_sampler(self) -> None:
+        """Takes the options of the sampler as they are now.
+
+        Raises:
+            PriorityError: a priority that is there, or that of a new step, is too large for them; nothing was changed.
+        """
+        before, options = self._largest_priority, self._weighing()
+        self._require_room_for_first(*options)
+        if not self._core.reconfigure(*options):
+            largest, self._largest_priority = self._largest_priority, before
+            raise PriorityError(
+                f"a priority that was given is too large for alpha={options[0]} and eps={options[1]}: expected at most "
+                f"{largest}, since the masses of a full buffer need a finite sum; nothing was changed"
+            )
+
+    @property
+    def _kind(self) -> int:
+        if isinstance(self.sampler, Uniform):
+            return _ALIKE
+        return _PROPORTIONAL if isinstance(self.sampler, Prioritized) else _RANKED
+
+    def _weighing(self) -> tuple[float, float, float, bool, bool]:
+        """alpha, eps, the first priority or NaN, whether the largest is that ever given, and that of the buffer."""
+        sampler = self.sampler
+        if isinstance(sampler, Prioritized):
+            initial = np.nan if sampler.initial == "max" else sampler.initial
+            ever, over_buffer = sampler.max_over == "ever", sampler.weights_over == "buffer"
+            return sampler.alpha, sampler.eps, initial, ever, over_buffer
+        if isinstance(sampler, RankPrioritized):
+            return sampler.alpha, 0.0, np.nan, False, sampler.weights_over == "buffer"
+        return 1.0, 0.0, np.nan, False, False
+
+    def _require_room_for_first(self, alpha: float, eps: float, initial: float, *_: bool) -> None:
         slots = self.timeline.rows * self.timeline.lanes
-        self._largest_priority = _native.Draws.largest_priority(kind, alpha, eps, slots)
-        if not (1.0 if np.isnan(initial) else initial) <= self._largest_priority:
+        largest = _native.Draws.largest_priority(self._kind, alpha, eps, slots)
+        if not (1.0 if np.isnan(initial) else initial) <= largest:
             first = "the 1.0 of a first step" if np.isnan(initial) else f"initial={initial}"
             raise PriorityError(
-                f"{first} is too large for alpha={alpha} and eps={eps}: expected priorities up to "
-                f"{self._largest_priority}, since the masses (priority + eps) ** alpha of {slots} steps need a finite "
-                "sum"
+                f"{first} is too large for alpha={alpha} and eps={eps}: expected priorities up to {largest}, since the "
+                f"masses (priority + eps) ** alpha of {slots} steps need a finite sum"
             )
-        self._core.prioritize(kind, alpha, eps, initial, max_ever, over_buffer, self.max_times_sampled or 0)
+        self._largest_priority = largest
 
     # Drawing -------------------------------------------------------------------------------------------------------
 
@@ -176,18 +212,19 @@ class Draws:
         Raises:
             EmptyBufferError: nothing may be drawn, or less than asked for.
         """
-        windows = self._windows(env)
-        view = self._view(sequence, windows, burn_in)
+        returns, goals = self.returns, None if self.hindsight is None else self.hindsight.goals
+        windows = self._windows(returns, goals, env)
+        view = self._view(returns, goals, sequence, windows, burn_in)
         beta = self.sampler.beta_now() if self._weighs else 0.0  # type: ignore[union-attr]
         reason, fields = self._core.draw(batch_size, stream.native, view, beta, _BY[by], from_capsule)
         if fields is None:
             raise self._refusal(reason, batch_size, sequence)
         weighs = by == "sampler" and self._weighs
-        drawn, lengths, of_windows = self._sort(fields, sequence, windows, weighs, self.hindsight is not None)
+        drawn, lengths, of_windows = self._sort(fields, returns, sequence, windows, weighs, goals is not None)
         if windows:
-            self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
-        elif self.hindsight is not None:
-            self._relabel_steps(drawn)
+            self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), returns, goals, env)
+        elif goals is not None:
+            self._relabel_steps(drawn, goals)
         return drawn
 
     def at(self, handles: NDArray[np.int64], env: Any = None) -> Drawn:
@@ -196,13 +233,14 @@ class Draws:
         Raises:
             StaleHandleError: a step is not held any more.
         """
-        windows = [(_REWARD, 0)] if env is not None and self.n_steps > 1 else []
-        fields = self._core.at(handles, self._view(None, windows), from_capsule)
+        returns, goals = self.returns, None if self.hindsight is None else self.hindsight.goals
+        windows = [(_REWARD, 0)] if env is not None and returns.n_steps > 1 else []
+        fields = self._core.at(handles, self._view(returns, goals, None, windows), from_capsule)
         if fields is None:
             raise self._stale(handles)
-        drawn, lengths, of_windows = self._sort(fields, None, windows, False, False)
+        drawn, lengths, of_windows = self._sort(fields, returns, None, windows, False, False)
         if windows:
-            self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), env)
+            self._compute(drawn, lengths, dict(zip(windows, of_windows, strict=True)), returns, None, env)
         return drawn
 
     def bind(self, stream: Stream, kind: type[Any]) -> Callable[[Any], Any] | None:
@@ -218,7 +256,7 @@ class Draws:
         if self.hindsight is not None or not self.timeline.is_plain:
             return None
         weighs = isinstance(self.sampler, Prioritized | RankPrioritized)
-        view = _native.View(self.n_steps, self.gamma, 0, self._rule(None), None, [], names_steps=weighs)
+        view = _native.View(*self.returns, 0, self._rule(None), None, [], names_steps=weighs)
         beta = self.sampler.beta_now if isinstance(self.sampler, Prioritized | RankPrioritized) else None
         with_attributes: type[Any] = annotated_kind(cast(Hashable, kind)) if weighs else kind
         return _native.UsualDraw(self._core, stream.native, view, from_capsule, with_attributes, beta).sample
@@ -283,11 +321,12 @@ class Draws:
         state["epochs"] = self._core.epochs()
         if self._keeps_values:
             handles = self.timeline.core.all_handles()
-            state["values"] = (handles, *(self._core.values(handles) or ()), self._core.largest_given())
+            kept = self._core.values(handles, kept=True) or ()
+            state["values"] = (handles, *kept, self._core.largest_given(), self._core.keeps_priorities())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        names = ("timeline", "sampler", "n_steps", "gamma", "hindsight", "max_times_sampled")
+        names = ("timeline", "sampler", "returns", "hindsight", "max_times_sampled")
         self.__init__(*(state[name] for name in names))  # type: ignore[misc]
         self._core.restore_epochs(state["epochs"])
         if "values" in state:
@@ -297,6 +336,10 @@ class Draws:
 
     def _rule(self, sequence: SequenceRule | None) -> _native.StartRule:
         finished_only = self.hindsight is not None and not self.hindsight.running
+        return self._rule_of(sequence, finished_only)
+
+    @staticmethod
+    def _rule_of(sequence: SequenceRule | None, finished_only: bool) -> _native.StartRule:
         if sequence is None:
             return _native.StartRule(finished_only=finished_only)
         return _native.StartRule(
@@ -309,34 +352,38 @@ class Draws:
         )
 
     def _view(
-        self, sequence: SequenceRule | None, windows: Sequence[tuple[int, int]], burn_in: int = 0
+        self,
+        returns: Returns,
+        goals: Goals | None,
+        sequence: SequenceRule | None,
+        windows: Sequence[tuple[int, int]],
+        burn_in: int = 0,
     ) -> _native.View:
-        key = (sequence, tuple(windows), burn_in)
+        chosen = None if goals is None else (goals.strategy, goals.n_sampled_goal, goals.running)
+        key = (returns, chosen, sequence, tuple(windows), burn_in)
         view = self._views.get(key)
         if view is None:
-            goals = None
-            if self.hindsight is not None:
-                achieved, desired = self._goal_leaves
-                goals = (STRATEGIES.index(self.hindsight.strategy), self.hindsight.n_sampled_goal, achieved, desired)
+            replaced = None
+            if goals is not None:
+                replaced = (STRATEGIES.index(goals.strategy), goals.n_sampled_goal, *self._goal_leaves)
             time = 0 if sequence is None else sequence.length
-            view = _native.View(
-                self.n_steps, self.gamma, time, self._rule(sequence), goals, list(windows), burn_in=burn_in
-            )
+            rule = self._rule_of(sequence, goals is not None and not goals.running)
+            view = _native.View(*returns, time, rule, replaced, list(windows), burn_in=burn_in)
             if len(self._views) > 64:  # lengths that change from call to call
                 self._views.clear()
             self._views[key] = view
         return view
 
-    def _windows(self, env: Any) -> list[tuple[int, int]]:
+    def _windows(self, returns: Returns, goals: Goals | None, env: Any) -> list[tuple[int, int]]:
         """The parts of every step of a window that are computed with here; a window of one step is the row itself."""
-        if self.n_steps == 1:
+        if returns.n_steps == 1:
             return []
-        if self.hindsight is None:
+        if goals is None:
             return [] if env is None else [(_REWARD, 0)]
         achieved, _ = self._goal_leaves
         windows = [(_REWARD, 0), (_SUCCESSOR, achieved)]
-        windows += [(_EXTRA, self._names.index(name)) for name in self.hindsight.copy_info]
-        if self.hindsight.compute_terminated is not None:
+        windows += [(_EXTRA, self._names.index(name)) for name in goals.copy_info]
+        if goals.compute_terminated is not None:
             leaves = range(len(self.timeline.observation.leaves))
             windows += [(_SUCCESSOR, leaf) for leaf in leaves if leaf != achieved]
         return windows
@@ -344,6 +391,7 @@ class Draws:
     def _sort(
         self,
         fields: tuple[torch.Tensor, ...],
+        returns: Returns,
         sequence: SequenceRule | None,
         windows: Sequence[tuple[int, int]],
         weighs: bool,
@@ -351,7 +399,7 @@ class Draws:
     ) -> tuple[Drawn, Array, list[Array]]:
         """Gives the fields their names, in the order in which ``ViewFields`` lists them."""
         base, rest = fields[: self._base], iter(fields[self._base :])
-        discounts = next(rest) if self.n_steps > 1 else None
+        discounts = next(rest) if returns.n_steps > 1 else None
         extras = {name: next(rest) for name in self._names}
         lengths = next(rest).numpy() if windows else _NO_LENGTHS
         of_windows = [next(rest).numpy() for _ in windows]
@@ -359,37 +407,38 @@ class Draws:
         handles = next(rest).numpy()
         weights = next(rest) if weighs else None
         relabelled = next(rest).numpy() if relabels else None
-        drawn = Drawn(base, handles, discounts, extras, weights, relabelled, mask, is_first, in_burn_in)
+        drawn = Drawn(base, handles, discounts, extras, weights, relabelled, False, mask, is_first, in_burn_in)
         return drawn, lengths, of_windows
 
-    def _compute(self, drawn: Drawn, lengths: Array, windows: dict[tuple[int, int], Array], env: Any) -> None:
+    def _compute(
+        self,
+        drawn: Drawn,
+        lengths: Array,
+        windows: dict[tuple[int, int], Array],
+        returns: Returns,
+        goals: Goals | None,
+        env: Any,
+    ) -> None:
         """Rewards of hindsight goals and of normalised windows, into the batch."""
         leading = lengths.shape  # (batch,) or (batch, time); from here on rows of steps
         flat = {key: _rows(array, array.shape[len(leading) :]) for key, array in windows.items()}
         lengths = lengths.reshape(-1)
         rewards = flat[_REWARD, 0]
         changed = np.zeros(len(lengths), bool)
-        if self.hindsight is not None and drawn.relabelled is not None:
+        if goals is not None and drawn.relabelled is not None:
             changed = np.repeat(drawn.relabelled, len(lengths) // max(len(drawn.relabelled), 1)) & (lengths > 0)
             if changed.any():
-                lengths = self._relabel(drawn, np.flatnonzero(changed), lengths, flat)
-        if env is not None and self.n_steps > 1:
+                lengths = self._relabel(drawn, np.flatnonzero(changed), lengths, flat, returns, goals)
+        if env is not None and returns.n_steps > 1:
+            drawn.rewards_are_normalised = True
             rewards = np.asarray(env.normalize_reward(rewards)).astype(np.float32)
             changed = lengths > 0
         if changed.any():
             out = drawn.base[-1].numpy().reshape(-1, drawn.base[-1].shape[-1])
-            out[changed] = self._discounted(rewards[changed], lengths[changed])
+            out[changed] = _discounted(rewards[changed], lengths[changed], returns)
 
-    def _discounted(self, rewards: Array, lengths: Array) -> Array:
-        """Sums of ``(rows, n_steps, width)`` over the steps of each window, in float64."""
-        sums = np.zeros((len(rewards), rewards.shape[-1]), np.float64)
-        for i in range(self.n_steps):
-            sums += np.where((i < lengths)[:, None], self.gamma**i * rewards[:, i].astype(np.float64), 0.0)
-        return sums.astype(np.float32)
-
-    def _reward(self, achieved: Array, desired: Array, info: Infos) -> Array:
-        assert self.hindsight is not None
-        returned = self.hindsight.compute_reward(achieved, desired, info)
+    def _reward(self, goals: Goals, achieved: Array, desired: Array, info: Infos) -> Array:
+        returned = goals.compute_reward(achieved, desired, info)
         computed = one_per_step(returned, "compute_reward", len(achieved), self.timeline.reward_shape)
         total = computed.sum()
         if total != total and np.isnan(computed).any():
@@ -407,12 +456,10 @@ class Draws:
             )
         return computed
 
-    def _relabel_steps(self, drawn: Drawn) -> None:
+    def _relabel_steps(self, drawn: Drawn, goals: Goals) -> None:
         """Rewards, and where there is a rule for them dones, of single steps under their new goals."""
-        assert self.hindsight is not None
         assert drawn.relabelled is not None
-        share = self.hindsight.n_sampled_goal
-        count = len(drawn.handles) * share // (share + 1)
+        count = int(np.count_nonzero(drawn.relabelled))
         rows: Any = slice(0, count)  # the first ones, unless draws are by value
         if drawn.mask is not None or drawn.weights is not None:
             changed = drawn.relabelled
@@ -429,47 +476,61 @@ class Draws:
         achieved = _steps(drawn.base[successors + achieved_leaf], shape)[rows]
         desired = _steps(drawn.base[desired_leaf], shape)[rows]
         columns = {}
-        for name in self.hindsight.copy_info:
+        for name in goals.copy_info:
             column = (drawn.extras or {})[name].numpy()
             columns[name] = _rows(column, column.shape[1 if drawn.mask is None else 2 :])[rows]
         info = Infos(columns, count)
         rewards = _steps(drawn.base[-1], drawn.base[-1].shape[-1:])
-        rewards[rows] = self._reward(achieved, desired, info).reshape(count, -1)
-        if self.hindsight.compute_terminated is not None:
-            returned = self.hindsight.compute_terminated(achieved, desired, info)
+        rewards[rows] = self._reward(goals, achieved, desired, info).reshape(count, -1)
+        if goals.compute_terminated is not None:
+            returned = goals.compute_terminated(achieved, desired, info)
             reached = one_per_step(returned, "compute_terminated", count)
             drawn.base[-2].numpy().reshape(-1)[rows] = reached.astype(bool)
 
-    def _relabel(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> Array:
+    def _relabel(
+        self,
+        drawn: Drawn,
+        rows: Array,
+        lengths: Array,
+        windows: dict[tuple[int, int], Array],
+        returns: Returns,
+        goals: Goals,
+    ) -> Array:
         """Rewards, and where there is a rule for them ends, under the new goals; returns the windows' new lengths."""
-        assert self.hindsight is not None
         achieved_leaf, desired_leaf = self._goal_leaves
-        inside = np.arange(self.n_steps) < lengths[rows][:, None]
+        inside = np.arange(returns.n_steps) < lengths[rows][:, None]
         desired_all = drawn.base[desired_leaf].numpy()
         goal_shape = self.timeline.observation.leaves[desired_leaf].shape
         achieved = windows[_SUCCESSOR, achieved_leaf][rows][inside]
         desired = np.repeat(_rows(desired_all, goal_shape)[rows], lengths[rows], axis=0)
-        columns = {name: windows[_EXTRA, self._names.index(name)][rows][inside] for name in self.hindsight.copy_info}
+        columns = {name: windows[_EXTRA, self._names.index(name)][rows][inside] for name in goals.copy_info}
         info = Infos(columns, len(achieved))
-        computed = self._reward(achieved, desired, info)
+        computed = self._reward(goals, achieved, desired, info)
         rewards = windows[_REWARD, 0][rows]
         rewards[inside] = computed.reshape(len(computed), -1)
         windows[_REWARD, 0][rows] = rewards
-        if self.hindsight.compute_terminated is None:
+        if goals.compute_terminated is None:
             return lengths
         reached = np.zeros(inside.shape, bool)
-        flags = self.hindsight.compute_terminated(achieved, desired, info)
+        flags = goals.compute_terminated(achieved, desired, info)
         reached[inside] = one_per_step(flags, "compute_terminated", len(achieved)).astype(bool)
         ends_at = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, lengths[rows])
         is_cut = ends_at < lengths[rows]
         drawn.base[-2].numpy().reshape(-1)[rows] = reached.any(axis=1)
         if is_cut.any():
-            self._cut(drawn, rows[is_cut], ends_at[is_cut], windows)
+            self._cut(drawn, rows[is_cut], ends_at[is_cut], windows, returns)
         lengths = lengths.copy()
         lengths[rows] = ends_at
         return lengths
 
-    def _cut(self, drawn: Drawn, rows: Array, lengths: Array, windows: dict[tuple[int, int], Array]) -> None:
+    def _cut(
+        self,
+        drawn: Drawn,
+        rows: Array,
+        lengths: Array,
+        windows: dict[tuple[int, int], Array],
+        returns: Returns,
+    ) -> None:
         """Ends the windows of these rows earlier: other successors and discounts."""
         leaves = self.timeline.observation.leaves
         first = len(leaves) + len(self.timeline.action.leaves)
@@ -479,7 +540,7 @@ class Draws:
                 successor = _steps(drawn.base[first + index], leaf.shape)
                 successor[rows] = windows[_SUCCESSOR, index][rows, lengths - 1]
         if drawn.discounts is not None:
-            drawn.discounts.numpy().reshape(-1)[rows] = self.gamma ** lengths.astype(np.float64)
+            drawn.discounts.numpy().reshape(-1)[rows] = returns.gamma ** lengths.astype(np.float64)
 
     def _stale(self, handles: NDArray[np.int64]) -> StaleHandleError:
         stale = handles[~self.timeline.core.held_handles(handles)]
@@ -520,6 +581,14 @@ class Draws:
         return NothingEligibleError(
             f"each of the {held} steps held was drawn max_times_sampled={self.max_times_sampled} times; add steps first"
         )
+
+
+def _discounted(rewards: Array, lengths: Array, returns: Returns) -> Array:
+    """Sums of ``(rows, n_steps, width)`` over the steps of each window, in float64."""
+    sums = np.zeros((len(rewards), rewards.shape[-1]), np.float64)
+    for i in range(returns.n_steps):
+        sums += np.where((i < lengths)[:, None], returns.gamma**i * rewards[:, i].astype(np.float64), 0.0)
+    return sums.astype(np.float32)
 
 
 def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> tuple[NDArray[np.float64], Array]:

@@ -77,6 +77,10 @@ class PriorityError(ReliveError, ValueError):
     """A priority that is negative, not finite, or too large for a sum of masses."""
 
 
+class ReadOnlyError(ReliveError, AttributeError):
+    """An attribute that cannot be assigned any more, since it says how memory was laid out or what was counted."""
+
+
 class NothingEligibleError(EmptyBufferError, RuntimeError):
     """A draw from a buffer that holds steps, none of which the draw may take."""
 

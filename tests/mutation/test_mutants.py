@@ -368,6 +368,27 @@ DRAWING_FAULTS = [
         ("tests/samplers/test_extremes.py",),
     ),
     Mutant(
+        "priorities are lost where alpha is 0",
+        "native/priorities.hpp",
+        "} else if (options_.most_uses > 0 || options_.alpha == 0.0) {",
+        "} else if (options_.most_uses > 0) {",
+        ("tests/buffers/test_assigning.py",),
+    ),
+    Mutant(
+        "another alpha overflows what is held",
+        "native/priorities.hpp",
+        "if (given_ && (options.max_ever ? largest_given_ : given_->max()) > largest_allowed) return false;",
+        "",
+        ("tests/buffers/test_assigning.py",),
+    ),
+    Mutant(
+        "the shortest way keeps the gamma of the first draw",
+        "src/relive/buffers/drawing.py",
+        "            self._has_view = True\n        self._usual = None\n",
+        "            self._has_view = True\n",
+        ("tests/buffers/test_assigning.py",),
+    ),
+    Mutant(
         "a mass on the edge lands on the leaf before",
         "native/sum_tree.hpp",
         "chosen += before[child + 1] <= rest ? 1 : 0;",

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from relive import _native
 from relive.annotated import annotated
 from relive.batches import DictReplayBufferSamples, Episode, ReplayBufferSamples, SequenceSamples
-from relive.buffers import plain
+from relive.buffers import assigning, plain
+from relive.buffers.assigning import Rule, checked_gamma, checked_n_steps
 from relive.buffers.base import BaseBuffer
 from relive.buffers.usual import NO_USUAL_CALLS, UsualCalls
-from relive.draws import By, Drawn, Draws, Sampler, SequenceRule, as_float64, td_priorities
+from relive.draws import By, Drawn, Draws, Returns, Sampler, SequenceRule, as_float64, td_priorities
 from relive.errors import EmptyBufferError, WrongSpaceError
 from relive.limits import RateLimiter
 from relive.prefetch import BatchStream
@@ -33,6 +34,8 @@ from relive.views.transition import BatchTypes, Samples
 class DrawingMethods(BaseBuffer):
     """What draws from a timeline.
 
+    What is assigned to an attribute counts from the next call on, or is refused, see `relive.buffers.assigning`.
+
     Attributes:
         n_steps: steps of a return.
         gamma: their discount.
@@ -45,11 +48,17 @@ class DrawingMethods(BaseBuffer):
     # What a subclass in the wild overrides, draws go through.
     _overrides_get_samples = False
     _overrides_to_torch = False
+    _overrides_sample = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._overrides_get_samples = cls._get_samples is not DrawingMethods._get_samples
         cls._overrides_to_torch = cls.to_torch is not BaseBuffer.to_torch
+        cls._overrides_sample = cls.sample is not DrawingMethods.sample
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        rule = self._rule_of_assignment(name)
+        super().__setattr__(name, value if rule is None else rule(self, value))
 
     # The named tuples that draws return, for observations of one array or a Tuple, and of a Dict.
     _batch_types: BatchTypes = (ReplayBufferSamples, DictReplayBufferSamples)
@@ -321,6 +330,27 @@ class DrawingMethods(BaseBuffer):
 
     # Inside --------------------------------------------------------------------------------------------------------
 
+    def _rule_of_assignment(self, name: str) -> Rule | None:
+        if "_timeline" not in self.__dict__:
+            return None
+        if name in assigning.DRAWING:
+            # A subclass that draws in its own way may mean something of its own by such a name.
+            is_its_own = (self._overrides_sample or self._overrides_get_samples) and not self._has_options
+            return None if is_its_own else assigning.DRAWING[name]
+        return assigning.STORING.get(name)
+
+    def _with_returns(self, n_steps: int, gamma: float) -> Returns:
+        """Draws with these returns from now on."""
+        returns = Returns(n_steps, gamma)
+        if self._draws is not None:
+            self._draws.returns = returns
+        elif n_steps > 1:
+            self._draws = self._draws_with(returns)
+        if n_steps > 1:
+            self._has_view = True
+        self._usual = None
+        return returns
+
     @property
     def _has_options(self) -> bool:
         """Whether draws are other than the seed's."""
@@ -330,10 +360,11 @@ class DrawingMethods(BaseBuffer):
     def _all_draws(self) -> Draws:
         """The long way to draw; made when first asked for where no option needs it from the start."""
         if self._draws is None:
-            self._draws = Draws(
-                self._timeline, self.sampler, self.n_steps, self.gamma, self.hindsight, self.max_times_sampled
-            )
+            self._draws = self._draws_with(Returns(self.n_steps, self.gamma))
         return self._draws
+
+    def _draws_with(self, returns: Returns) -> Draws:
+        return Draws(self._timeline, self.sampler, returns, self.hindsight, self.max_times_sampled)
 
     @property
     def _field_names(self) -> list[str]:
@@ -351,7 +382,7 @@ class DrawingMethods(BaseBuffer):
         return self._samples_of(drawn, env)
 
     def _samples_of(self, drawn: Drawn, env: Any) -> Samples:
-        samples = self._batch(drawn.base, env, rewards_are_normalised=self.n_steps > 1)
+        samples = self._batch(drawn.base, env, drawn.rewards_are_normalised)
         if drawn.discounts is not None:
             (discounts,) = self._on_device([drawn.discounts])
             samples = samples._replace(discounts=discounts)
@@ -376,10 +407,11 @@ class DrawingMethods(BaseBuffer):
         assert drawn.mask is not None
         assert drawn.is_first is not None
         assert drawn.in_burn_in is not None
-        samples = self._batch(drawn.base, env, self.n_steps > 1, None if env is None else drawn.mask.numpy())
+        mask = None if env is None else drawn.mask.numpy()
+        samples = self._batch(drawn.base, env, drawn.rewards_are_normalised, mask)
         attributes = self._attributes(drawn)
         fields = [drawn.mask, drawn.is_first, drawn.in_burn_in]
-        mask, is_first, in_burn_in, *discounts = self._on_device(
+        is_real, is_first, in_burn_in, *discounts = self._on_device(
             fields if drawn.discounts is None else [*fields, drawn.discounts]
         )
         if states:  # looking back, the first real step can come later
@@ -396,7 +428,7 @@ class DrawingMethods(BaseBuffer):
             samples.dones,
             samples.rewards,
             discount,
-            mask,
+            is_real,
             is_first,
             in_burn_in,
         )
@@ -525,10 +557,8 @@ def check_options(
     Raises:
         TypeError, ValueError, WrongSpaceError: see the message.
     """
-    if operator.index(n_steps) < 1:
-        raise ValueError(f"n_steps is {n_steps}, expected 1 or more")
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma is {gamma}, expected a number from 0 to 1")
+    checked_n_steps(n_steps)
+    checked_gamma(gamma)
     if not isinstance(sampler, Uniform | Prioritized | RankPrioritized):
         raise TypeError(f"sampler is {sampler!r}, expected Uniform(), Prioritized() or RankPrioritized()")
     if max_times_sampled is not None and operator.index(max_times_sampled) < 1:

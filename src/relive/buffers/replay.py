@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from relive import _native, inputs
 from relive.breaks import MANY, Rule, asked_for, warn
 from relive.buffers import plain
+from relive.buffers.assigning import checked_validate
 from relive.buffers.base import require_dict
 from relive.buffers.drawing import DrawingMethods, check_options
 from relive.buffers.memory_check import warn_if_too_large
@@ -78,12 +79,10 @@ class ReplayMethods(DrawingMethods):
         check_options(self.observation_space, n_steps, gamma, chosen, hindsight, max_times_sampled, limiter)
         if len(reward_shape) > 1 or any(length < 1 for length in reward_shape):
             raise ValueError(f"reward_shape is {reward_shape}, expected () or (k,)")
-        if validate not in ("strict", "seed"):
-            raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
+        self.validate = checked_validate(validate)
         self.buffer_size = max(self.buffer_size // self.n_envs, 1)
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self.validate = validate
         self._stream = Stream(seed)
         observation, action = observation_tree(self.observation_space, dtypes), action_tree(self.action_space, dtypes)
         check_dtypes(dtypes, observation, action)
@@ -94,11 +93,11 @@ class ReplayMethods(DrawingMethods):
             observation, action, self.buffer_size, self.n_envs, Memory(), field_tree(declared), tuple(reward_shape)
         )
         warn_if_too_large(timeline.nbytes().reserved)
-        self._timeline = timeline
         self._generation = 0
         self.sampler, self.hindsight = chosen, hindsight
         self.n_steps, self.gamma = operator.index(n_steps), float(gamma)
         self.reward_shape, self.max_times_sampled = tuple(reward_shape), max_times_sampled
+        self._timeline = timeline  # last: attributes are public from now on
         plain_sampler = chosen == Uniform() or chosen == Uniform(over="episodes")
         if n_steps > 1 or not plain_sampler or hindsight is not None or declared or max_times_sampled is not None:
             self._has_view = True

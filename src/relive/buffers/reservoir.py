@@ -17,6 +17,7 @@ from relive import inputs
 from relive.annotated import annotated
 from relive.batches import DictReplayBufferSamples, ReplayBufferSamples
 from relive.breaks import Rule, asked_for
+from relive.buffers.assigning import RESERVOIR, checked_validate
 from relive.buffers.base import BaseBuffer
 from relive.buffers.memory_check import warn_if_too_large
 from relive.errors import EmptyBufferError, ShapeError
@@ -74,6 +75,9 @@ class Reservoir(BaseBuffer):
         (100, 1000, torch.Size([4, 1]))
     """
 
+    n_steps: int = 1
+    hindsight: None = None
+
     def __init__(
         self,
         buffer_size: int,
@@ -93,8 +97,7 @@ class Reservoir(BaseBuffer):
         hindsight: None = None,
     ) -> None:
         super().__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
-        if validate not in ("strict", "seed"):
-            raise ValueError(f"validate is {validate!r}, expected 'strict' or 'seed'")
+        self.validate = checked_validate(validate)
         if n_steps != 1:
             raise ValueError(f"n_steps is {n_steps}, expected 1: {_NO_NEIGHBOURS}")
         if hindsight is not None:
@@ -102,7 +105,6 @@ class Reservoir(BaseBuffer):
         self.buffer_size = max(self.buffer_size, 1)
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self.validate = validate
         self._stream = Stream(seed)
         self._observation, self._action = observation_tree(observation_space, dtypes), action_tree(action_space, dtypes)
         check_dtypes(dtypes, self._observation, self._action)
@@ -112,6 +114,10 @@ class Reservoir(BaseBuffer):
         self._num_seen = 0
         self._allocate()
         warn_if_too_large(sum(column.nbytes for column in self._columns))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        rule = RESERVOIR.get(name) if "_columns" in self.__dict__ else None
+        super().__setattr__(name, value if rule is None else rule(self, value))
 
     # Adding --------------------------------------------------------------------------------------------------------
 

@@ -3,23 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relive.errors import ShapeError
+from relive.errors import ReadOnlyError, ShapeError
 
 Array = NDArray[Any]
+Value = TypeVar("Value")
 Strategy = Literal["future", "final", "episode", "random"]
 STRATEGIES: tuple[Strategy, ...] = ("future", "final", "episode", "random")
+
+
+class Goals(NamedTuple):
+    """The options of a `Hindsight` at one moment; a draw reads them once."""
+
+    compute_reward: Callable[[Any, Any, Any], Any]
+    n_sampled_goal: int
+    strategy: Strategy
+    compute_terminated: Callable[[Any, Any, Any], Any] | None
+    goal_keys: tuple[str, str]
+    copy_info: tuple[str, ...]
+    running: bool
+
+
+def _checked(goals: Goals) -> Goals:
+    if not callable(goals.compute_reward):
+        raise TypeError(f"compute_reward is {goals.compute_reward!r}, expected a function (achieved, desired, info)")
+    if not (goals.compute_terminated is None or callable(goals.compute_terminated)):
+        raise TypeError(
+            f"compute_terminated is {goals.compute_terminated!r}, expected a function (achieved, desired, info) or None"
+        )
+    if goals.strategy not in STRATEGIES:
+        raise ValueError(f"strategy is {goals.strategy!r}, expected one of {STRATEGIES}")
+    if goals.n_sampled_goal < 1:
+        raise ValueError(
+            f"n_sampled_goal is {goals.n_sampled_goal}, expected 1 or more; hindsight=None relabels nothing"
+        )
+    return goals._replace(n_sampled_goal=int(goals.n_sampled_goal), running=bool(goals.running))
+
+
+class _Goal(Generic[Value]):
+    """One option of a `Hindsight`, which counts from the next draw on when it is assigned.
+
+    Args:
+        fixed: why it cannot be assigned, where it cannot.
+    """
+
+    def __init__(self, fixed: str | None = None) -> None:
+        self._fixed = fixed
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, hindsight: None, owner: type) -> _Goal[Value]: ...
+    @overload
+    def __get__(self, hindsight: object, owner: type) -> Value: ...
+    def __get__(self, hindsight: Any, owner: type) -> Any:
+        return self if hindsight is None else getattr(hindsight.goals, self._name)
+
+    def __set__(self, hindsight: Any, value: Value) -> None:
+        if self._fixed is not None:
+            raise ReadOnlyError(f"{self._name} of a Hindsight cannot be assigned: {self._fixed}")
+        hindsight.goals = _checked(hindsight.goals._replace(**{self._name: value}))
 
 
 class Hindsight:
     """Goals of hindsight experience replay (arXiv 1707.01495).
 
     Of ``n_sampled_goal + 1`` rows, ``n_sampled_goal`` get another goal: the one reached *after* a step of their own
-    episode. What is stored is never changed.
+    episode. What is stored is never changed. All but ``goal_keys`` and ``copy_info`` can be assigned later, as
+    attributes, and count from the next draw on.
 
     Args:
         compute_reward: ``(achieved, desired, info) -> rewards``, called once for all rows: ``achieved`` and ``desired``
@@ -35,6 +91,16 @@ class Hindsight:
         running: also steps of episodes that go on, whose goals then come from what was reached so far.
     """
 
+    compute_reward: _Goal[Callable[[Any, Any, Any], Any]] = _Goal()
+    n_sampled_goal: _Goal[int] = _Goal()
+    strategy: _Goal[Strategy] = _Goal()
+    compute_terminated: _Goal[Callable[[Any, Any, Any], Any] | None] = _Goal()
+    goal_keys: _Goal[tuple[str, str]] = _Goal(
+        "buffers were checked for them; make a Hindsight, and a buffer, with others"
+    )
+    copy_info: _Goal[tuple[str, ...]] = _Goal("it says what is stored with each step; make a buffer with another")
+    running: _Goal[bool] = _Goal()
+
     def __init__(
         self,
         compute_reward: Callable[[Any, Any, Any], Any],
@@ -45,19 +111,11 @@ class Hindsight:
         copy_info: Sequence[str] = (),
         running: bool = False,
     ) -> None:
-        if not callable(compute_reward):
-            raise TypeError(f"compute_reward is {compute_reward!r}, expected a function (achieved, desired, info)")
-        if strategy not in STRATEGIES:
-            raise ValueError(f"strategy is {strategy!r}, expected one of {STRATEGIES}")
-        if n_sampled_goal < 1:
-            raise ValueError(f"n_sampled_goal is {n_sampled_goal}, expected 1 or more; hindsight=None relabels nothing")
-        self.compute_reward = compute_reward
-        self.n_sampled_goal = int(n_sampled_goal)
-        self.strategy: Strategy = strategy
-        self.compute_terminated = compute_terminated
-        self.goal_keys = (goal_keys[0], goal_keys[1])
-        self.copy_info = tuple(copy_info)
-        self.running = running
+        keys = (goal_keys[0], goal_keys[1])
+        copied = tuple(copy_info)
+        self.goals = _checked(
+            Goals(compute_reward, n_sampled_goal, strategy, compute_terminated, keys, copied, running)
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Hindsight:
         return self  # its functions may belong to an environment, which a copied buffer does not need again
