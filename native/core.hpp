@@ -140,7 +140,7 @@ class Core {
     // a flag that is neither 0 nor 1: make it plain arrays, or an error.
     std::int64_t append(nb::handle observation, nb::handle successor, nb::handle action, nb::handle reward,
                         nb::handle done, nb::handle timeout, bool gymnasium_words, nb::handle infos, nb::handle mask,
-                        bool strict, std::int64_t steps, nb::handle extra) {
+                        bool strict, std::int64_t steps, nb::handle extra, Breaks* breaks) {
         const std::size_t lanes = timeline_->layout().lanes;
         const Leading leading{steps >= 0, steps >= 0 ? static_cast<std::size_t>(steps) : 1, lanes};
         const std::size_t scalars = leading.steps * lanes;
@@ -187,7 +187,7 @@ class Core {
         in.timeout = column(timeouts, 1);
         const std::uint8_t* const active = lane_mask.empty() ? nullptr : lane_mask.data();
         return locked(timeline_->mutex, scalars * step_bytes_,
-                      [&] { return static_cast<std::int64_t>(timeline_->append(in, active)); });
+                      [&] { return static_cast<std::int64_t>(timeline_->append(in, active, breaks)); });
     }
 
     // Memory for `slots` more finals: an array (slots, bytes of an item) of every observation leaf.
@@ -202,7 +202,7 @@ class Core {
         locked(timeline_->mutex, 0, [&] { timeline_->finals().add_chunk(slots, std::move(pointers)); });
     }
 
-    // Minds the breaks of every append from now on, with a Breaks; None minds none.
+    // What is minded where a call of append does not say: a Breaks, or None.
     void mind(nb::object breaks) {
         if (!breaks.is_none() && !nb::isinstance<Breaks>(breaks)) throw nb::type_error("breaks are a Breaks, or None");
         Breaks* const minded = breaks.is_none() ? nullptr : nb::cast<Breaks*>(breaks);
@@ -623,7 +623,7 @@ class Usual {
     std::int64_t add(nb::handle observation, nb::handle successor, nb::handle action, nb::handle reward,
                      nb::handle done, nb::handle infos, bool strict) {
         return to_core_.append(observation, successor, action, reward, done, nb::none(), false, infos, nb::none(),
-                               strict, -1, nb::none());
+                               strict, -1, nb::none(), nullptr);
     }
 
     // A uniform batch as the named tuple `kind`, which has a last field for discounts; None from an empty buffer.

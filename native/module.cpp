@@ -153,7 +153,7 @@ NB_MODULE(_native, m) {
         .def("append", &Core::append, nb::arg("observation").none(), nb::arg("successor").none(),
              nb::arg("action").none(), nb::arg("reward").none(), nb::arg("done").none(), nb::arg("timeout").none(),
              nb::arg("gymnasium_words"), nb::arg("infos").none(), nb::arg("mask").none(), nb::arg("strict"),
-             nb::arg("steps"), nb::arg("extra").none())
+             nb::arg("steps"), nb::arg("extra").none(), nb::arg("breaks") = nb::none())
         .def("add_finals", &Core::add_finals, nb::arg("slots"), nb::arg("arrays"))
         .def("mind", &Core::mind, nb::arg("breaks").none())
         .def("interrupt", &Core::interrupt, nb::arg("lanes"))

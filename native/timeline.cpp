@@ -79,10 +79,11 @@ bool Timeline::successor_is_next_row(std::size_t lane, std::size_t row) const no
 
 // Appending -------------------------------------------------------------------------------------------------------
 
-std::size_t Timeline::append(const Steps& steps, const std::uint8_t* mask) {
+std::size_t Timeline::append(const Steps& steps, const std::uint8_t* mask, Breaks* breaks) {
     if (steps.count == 0) return 0;
     if (const std::size_t lacking = finals_.missing(count_breaks(steps, mask))) return lacking;
-    if (minded_) mind_breaks(steps, mask);
+    if (!breaks) breaks = minded_;
+    if (breaks) mind_breaks(steps, mask, *breaks);
     if (steps.count == 1) {
         append_one(steps, mask);
     } else {
@@ -136,31 +137,31 @@ void Timeline::find_first_breaks(const Steps& steps, const std::uint8_t* mask) {
     }
 }
 
-void Timeline::mind_breaks(const Steps& steps, const std::uint8_t* mask) {
+void Timeline::mind_breaks(const Steps& steps, const std::uint8_t* mask, Breaks& breaks) {
     const std::size_t kept = std::min(steps.count, layout_.rows);
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         if (mask && !mask[lane]) continue;
-        std::uint8_t* const breaks = breaks_.data() + lane * steps.count;
+        std::uint8_t* const places = breaks_.data() + lane * steps.count;
         for (std::size_t step = 0; step < steps.count; ++step) {
             // Between steps that are kept, count_breaks has compared bytes.
             const bool is_compared = step > steps.count - kept || (steps.count <= layout_.rows && layout_.rows > 1);
-            if (is_compared ? (breaks[step] & apart) == 0 : !minded_->detect) continue;
-            if (!is_break(steps, step, lane)) continue;
-            ++minded_->found;
-            if (minded_->detect) breaks[step] |= ended;
+            if (is_compared ? (places[step] & apart) == 0 : !breaks.detect) continue;
+            if (!is_break(steps, step, lane, breaks.tolerance)) continue;
+            ++breaks.found;
+            if (breaks.detect) places[step] |= ended;
         }
-        if (breaks[0] & ended) interrupt(lane);
+        if (places[0] & ended) interrupt(lane);
     }
 }
 
-bool Timeline::is_break(const Steps& steps, std::size_t step, std::size_t lane) const noexcept {
+bool Timeline::is_break(const Steps& steps, std::size_t step, std::size_t lane, double tolerance) const noexcept {
     const Lane& l = lanes_[lane];
     if (step == 0 ? l.count == 0 || is_end(lane, newest(l)) : ends(steps, step - 1, lane)) return false;
     for (std::size_t i = 0; i < layout_.observation.size(); ++i) {
         const std::byte* const seen_last =
             step == 0 ? finals_.at(i, head_link(lane) - 1) : steps.successor[i].at(step - 1, lane);
         const Leaf& leaf = layout_.observation[i];
-        if (!leaf.alike(seen_last, steps.observation[i].at(step, lane), leaf.bytes, minded_->tolerance)) return true;
+        if (!leaf.alike(seen_last, steps.observation[i].at(step, lane), leaf.bytes, tolerance)) return true;
     }
     return false;
 }

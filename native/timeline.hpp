@@ -64,9 +64,9 @@ class Timeline {
     Finals& finals() noexcept { return finals_; }
     const Finals& finals() const noexcept { return finals_; }
 
-    // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0.
-    [[nodiscard]] std::size_t append(const Steps& steps, const std::uint8_t* mask);
-    // Minds the breaks of every append from now on; null minds none. `breaks` must live as long.
+    // Appends `steps` to every lane (`mask` null) or to those with mask[lane] != 0, and minds their `breaks`.
+    [[nodiscard]] std::size_t append(const Steps& steps, const std::uint8_t* mask, Breaks* breaks = nullptr);
+    // What is minded where a call does not say: null for nothing. It must live as long.
     void mind(Breaks* breaks) noexcept { minded_ = breaks; }
 
     // Who is told of every change from now on; it must live as long as it is attached.
@@ -168,8 +168,8 @@ class Timeline {
     std::size_t count_breaks(const Steps& steps, const std::uint8_t* mask);
     void find_first_breaks(const Steps& steps, const std::uint8_t* mask);
     // Minds the breaks of a call that goes through: `count_breaks` was before it.
-    void mind_breaks(const Steps& steps, const std::uint8_t* mask);
-    bool is_break(const Steps& steps, std::size_t step, std::size_t lane) const noexcept;
+    void mind_breaks(const Steps& steps, const std::uint8_t* mask, Breaks& breaks);
+    bool is_break(const Steps& steps, std::size_t step, std::size_t lane, double tolerance) const noexcept;
     void append_one(const Steps& steps, const std::uint8_t* mask);
     void write_leaves(const std::vector<Leaf>& leaves, const std::vector<Column>& from) const noexcept;
     void append_many(const Steps& steps, std::size_t lane);

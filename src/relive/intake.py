@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from relive import _native, inputs
 from relive import infos as infos_of
-from relive import inputs
 from relive.spaces import Leaf, Tree
 from relive.timeline import Timeline
 
@@ -87,6 +87,7 @@ def append_converted(
     steps: int | None,
     strict: bool,
     extras: Any = None,
+    breaks: _native.Breaks | None = None,
 ) -> None:
     """Converts what the core did not understand, and stores it.
 
@@ -101,6 +102,7 @@ def append_converted(
         steps: None for one step.
         strict: errors in place of casts.
         extras: values of the declared fields, by name.
+        breaks: what is done about steps that do not follow on.
 
     Raises:
         ShapeError, CastError, NaNRewardError: it does not fit; nothing was stored.
@@ -130,6 +132,7 @@ def append_converted(
         False,  # checked here
         -1 if steps is None else steps,
         tuple(_writable(array) for array in inputs.extras(extras, timeline.extra, leading, strict, active)),
+        breaks,
     )
     assert stored or steps == 0, "converted arrays are what the core takes"
 

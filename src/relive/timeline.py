@@ -118,7 +118,7 @@ class Timeline:
 
     @contextmanager
     def minding(self, breaks: _native.Breaks) -> Iterator[None]:
-        """Counts the breaks of what is appended meanwhile, or ends episodes there, as ``breaks`` says."""
+        """Minds the breaks of what is appended meanwhile, step by step, by calls that know nothing of them."""
         self.core.mind(breaks)
         try:
             yield

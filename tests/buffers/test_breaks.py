@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 import warnings
 from typing import Any
 
@@ -372,6 +373,34 @@ def test_books_that_are_there_already_learn_of_it(sampler: Any) -> None:
     assert buffer.count_sequences(3, pad="none") == 2
     drawn = buffer.sample_sequences(100, 3, pad="none")
     assert {tuple(row) for row in drawn.observations[..., 0].int().tolist()} == {(1, 2, 3), (2000, 2001, 2002)}
+
+
+def test_threads_that_extend_at_once_each_know_their_own() -> None:
+    buffer, calls = buffer_of(5000), 200
+    found: dict[int, int] = {}
+
+    def work(thread: int) -> None:
+        found[thread] = sum(
+            extend(buffer, *pieces(2, 1, start=1000 * thread + 2 * n), breaks="detect") or 0 for n in range(calls)
+        )
+
+    def look_on() -> None:  # never asked for anything
+        for n in range(calls):
+            extend(buffer, *pieces(1, 1, start=-2 - 2 * n))
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in (1, 2, 3)]
+    threads.append(threading.Thread(target=look_on))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    batch = buffer.transitions(buffer.handles())
+    obs, following = batch.observations[:, 0].numpy(), batch.next_observations[:, 0].numpy()
+    is_ours = obs[1:] >= 0  # the first row of a call that detects, and those inside one
+    expected = int(((obs[1:] != following[:-1]) & is_ours).sum())
+    assert sum(found.values()) == expected
+    flags = buffer._timeline.view("flags")[: len(obs), 0] != 0
+    assert flags[:-1].tolist() == ((obs[1:] != following[:-1]) & is_ours).tolist()
 
 
 # The warning -----------------------------------------------------------------------------------------------------

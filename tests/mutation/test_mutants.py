@@ -189,7 +189,7 @@ BREAK_FAULTS = [
     Mutant(
         "a break before a call ends nothing",
         "native/timeline.cpp",
-        "if (breaks[0] & ended) interrupt(lane);",
+        "if (places[0] & ended) interrupt(lane);",
         "",
         BREAKS,
     ),
@@ -210,8 +210,8 @@ BREAK_FAULTS = [
     Mutant(
         "breaks among rows that are not kept are passed over",
         "native/timeline.cpp",
-        "if (is_compared ? (breaks[step] & apart) == 0 : !minded_->detect) continue;",
-        "if (!is_compared || (breaks[step] & apart) == 0) continue;",
+        "if (is_compared ? (places[step] & apart) == 0 : !breaks.detect) continue;",
+        "if (!is_compared || (places[step] & apart) == 0) continue;",
         BREAKS,
     ),
     Mutant(

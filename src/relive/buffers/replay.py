@@ -257,14 +257,24 @@ class ReplayMethods(DrawingMethods):
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         observation, successor = parts(timeline.observation, obs), parts(timeline.observation, next_obs)
         actions, declared = parts(timeline.action, action), extra_parts(timeline.extra, extras)
-        with self._inserting(steps * self.n_envs), timeline.minding(breaks):
+        with self._inserting(steps * self.n_envs):
             if not (extras and not timeline.extra.leaves) and timeline.append(
-                observation, successor, actions, reward, *ends, None, strict, steps, declared
+                observation, successor, actions, reward, *ends, None, strict, steps, declared, breaks
             ):
                 return True
             if strict or timeline.extra.leaves or self.reward_shape:
                 append_converted(
-                    timeline, obs, next_obs, action, reward, ends, None, steps=steps, strict=strict, extras=extras
+                    timeline,
+                    obs,
+                    next_obs,
+                    action,
+                    reward,
+                    ends,
+                    None,
+                    steps=steps,
+                    strict=strict,
+                    extras=extras,
+                    breaks=breaks,
                 )
                 return True
         return False
