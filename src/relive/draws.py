@@ -17,7 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from relive import _native
 from relive.annotated import annotated_kind
-from relive.errors import EmptyBufferError, NaNRewardError, NothingEligibleError, PriorityError, StaleHandleError
+from relive.errors import (
+    EmptyBufferError,
+    NaNRewardError,
+    NothingEligibleError,
+    PriorityError,
+    ShapeError,
+    StaleHandleError,
+)
+from relive.inputs import as_array
 from relive.randomness import Stream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
 from relive.tensors import from_capsule
@@ -431,7 +439,7 @@ class Draws:
                 lengths = self._relabel(drawn, np.flatnonzero(changed), lengths, flat, returns, goals)
         if env is not None and returns.n_steps > 1:
             drawn.rewards_are_normalised = True
-            rewards = np.asarray(env.normalize_reward(rewards)).astype(np.float32)
+            rewards = as_array(env.normalize_reward(rewards), "what normalize_reward returned").astype(np.float32)
             changed = lengths > 0
         if changed.any():
             out = drawn.base[-1].numpy().reshape(-1, drawn.base[-1].shape[-1])
@@ -598,20 +606,21 @@ def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> t
 
     Args:
         td_errors: ``(n,)``, ``(n, 1)``, or of sequences ``(n, time)`` or ``(n, time, 1)``.
-        mask: of sequences, ``(n, time)``: the steps that count.
+        mask: of the same shape: the steps that count.
         eta: see above.
+
+    Raises:
+        ShapeError, CastError: they have other shapes, or are no numbers.
     """
-    errors = np.abs(as_float64(td_errors))
+    errors = np.abs(_by_time(as_array(td_errors, "td_errors"), "td_errors").astype(np.float64))
     if mask is None:
-        if errors.ndim == 1 or (errors.ndim == 2 and errors.shape[1] == 1):
+        if errors.shape[1] == 1:
             return errors.reshape(-1), np.ones(len(errors), bool)
-        counts = np.ones(errors.shape[:2], bool)
+        counts = np.ones(errors.shape, bool)
     else:
-        counts = as_float64(mask).astype(bool)
-        counts = counts.reshape(counts.shape[:2])
-    errors = errors.reshape(errors.shape[:2])
+        counts = _by_time(as_array(mask, "mask"), "mask") != 0
     if counts.shape != errors.shape:
-        raise ValueError(f"mask has shape {counts.shape}, expected that of td_errors {errors.shape}: one per step")
+        raise ShapeError(f"mask has shape {counts.shape}, expected that of td_errors {errors.shape}: one per step")
     has = np.asarray(counts.any(axis=1))
     largest = np.where(counts, errors, 0.0).max(axis=1, initial=0.0)
     steps = np.maximum(counts.sum(axis=1), 1)
@@ -620,11 +629,13 @@ def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> t
     return priorities, has
 
 
-def as_float64(values: Any) -> NDArray[np.float64]:
-    """A NumPy array of what may be a tensor on any device."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values, np.float64)
+def _by_time(array: Array, name: str) -> Array:
+    """Numbers of single steps or of sequences as ``(n, time)``."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        return array[..., 0]
+    if array.ndim not in (1, 2):
+        raise ShapeError(f"{name} has shape {array.shape}, expected (n,), or of sequences (n, time)")
+    return array[:, None] if array.ndim == 1 else array
 
 
 def _goal_leaves(timeline: Timeline, hindsight: Hindsight) -> tuple[int, int]:

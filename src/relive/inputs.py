@@ -18,29 +18,70 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from relive.errors import CastError, NaNRewardError, ShapeError
+from relive.errors import CastError, NaNRewardError, ReliveError, ShapeError
 from relive.spaces import Leaf, Tree
 
 Array = NDArray[Any]
 
 
 def as_array(value: Any, name: str) -> Array:
-    """A NumPy array of any array-like: lists, scalars, LazyFrames, torch tensors of any device."""
+    """A NumPy array of any array-like: lists, scalars, LazyFrames, torch tensors, and lists of tensors.
+
+    The one conversion of what callers pass and what their functions return: tensors may be of any device, need
+    gradients, or have a dtype that NumPy does not have (bfloat16 becomes float32, which holds all its values).
+
+    Raises:
+        ShapeError: a ragged list.
+        CastError: it holds something other than numbers.
+    """
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
         return value
     if isinstance(value, torch.Tensor):
-        value = value.detach() if value.requires_grad else value
-        value = value if value.device.type == "cpu" else value.cpu()
-        return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # a ragged list
-        raise ShapeError(f"{name} cannot be made an array: {error}") from error
-    if array.dtype == object and array.size and isinstance(array.flat[0], torch.Tensor):
-        array = np.stack([as_array(item, name) for item in value])
+        array = _of_tensor(value, name)
+    else:
+        try:
+            if isinstance(value, list | tuple) and _holds_tensors(value):
+                array = np.stack([as_array(item, name) for item in value])
+            else:
+                array = np.asarray(value)
+        except ValueError as error:  # ragged
+            if isinstance(error, ReliveError):
+                raise
+            raise ShapeError(f"{name} cannot be made an array: {error}") from error
     if array.dtype.kind not in "biuf":
-        raise CastError(f"{name} has dtype {array.dtype}, expected numbers")
+        what = f"is {value!r}" if array.ndim == 0 else f"has dtype {array.dtype}"
+        raise CastError(f"{name} {what}, expected numbers")
     return array
+
+
+def _of_tensor(tensor: torch.Tensor, name: str) -> Array:
+    try:
+        return tensor.numpy(force=True)
+    except TypeError:  # NumPy does not have its dtype
+        return tensor.float().numpy(force=True)
+    except (RuntimeError, NotImplementedError) as error:
+        raise CastError(f"{name} is a tensor on {tensor.device}, whose values cannot be read: {error}") from error
+
+
+def _holds_tensors(items: Sequence[Any]) -> bool:
+    """Whether a list has tensors in it, in whatever depth: NumPy takes them one number at a time, or not at all."""
+    return any(isinstance(x, torch.Tensor) or (isinstance(x, list | tuple) and _holds_tensors(x)) for x in items)
+
+
+def handle_array(value: Any, name: str = "handles") -> NDArray[np.int64]:
+    """Handles of steps, ``(n,)``.
+
+    Raises:
+        CastError: they are no integers.
+    """
+    array = as_array(value, name)
+    if array.dtype != np.int64:
+        if array.dtype.kind not in "iu" and array.size:
+            raise CastError(
+                f"{name} has dtype {array.dtype}, expected integers: the handles of a batch, or of `handles`"
+            )
+        array = cast(array, np.dtype(np.int64), name)
+    return np.ascontiguousarray(array).reshape(-1)
 
 
 def leaf_array(
@@ -202,6 +243,8 @@ def cast(array: Array, dtype: np.dtype[Any], name: str) -> Array:
             lost = np.isinf(out) & np.isfinite(array)
         else:
             lost = out.astype(array.dtype) != array
+            if array.dtype.kind in "iu" and dtype.kind in "iu":
+                lost |= (out < 0) != (array < 0)  # of one width, 255 and -1 come back as what they were
     if lost.any():
         value = array[lost].flat[0]
         raise CastError(

@@ -301,6 +301,18 @@ def test_values_beyond_an_integer_dtype_are_refused() -> None:
         assert len(buffer) == 0
 
 
+@pytest.mark.parametrize(("given", "stored"), [(np.int8, np.uint8), (np.int64, np.uint64)])
+def test_a_sign_that_an_integer_dtype_does_not_have_is_refused(given: Any, stored: Any) -> None:
+    """Of one width the value comes back when it is cast back, so that does not show it."""
+    buffer = replay(space=spaces.Box(0, 100, (2,), stored), action=spaces.Discrete(4))
+    fine = np.zeros((2, 2), stored)
+    with pytest.raises(errors.CastError, match=rf"has the value -1 .*{np.dtype(stored)} cannot hold"):
+        buffer.add(np.full((2, 2), -1, given), fine, [0, 0], [0, 0], [0, 0])
+    with pytest.raises(errors.CastError, match=r"action has the value 18446744073709551615 .*int64 cannot hold"):
+        buffer.add(fine, fine, np.full(2, 2**64 - 1, np.uint64), [0, 0], [0, 0])
+    assert len(buffer) == 0
+
+
 def test_parts_that_a_space_does_not_have_are_refused() -> None:
     space = zoo.OBSERVATION_SPACES["dict"]
     good = zoo.values(np.random.default_rng(0), space, (2,))

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from relive import inputs
 from relive.buffers.usual import UsualCalls
 from relive.devices import Place, usable
 from relive.errors import WrongSpaceError
@@ -156,7 +157,9 @@ class BaseBuffer(ABC):
 
     @staticmethod
     def _normalize_reward(reward: NDArray[Any], env: Any = None) -> NDArray[Any]:
-        return reward if env is None else env.normalize_reward(reward).astype(np.float32)
+        if env is None:
+            return reward
+        return inputs.as_array(env.normalize_reward(reward), "what normalize_reward returned").astype(np.float32)
 
     def _stream_or_global(self) -> Stream:
         """The buffer's stream; a subclass that skipped its parent's constructor has none and uses the global one."""

@@ -12,15 +12,15 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from relive import _native
+from relive import _native, inputs
 from relive.annotated import annotated
 from relive.batches import DictReplayBufferSamples, Episode, ReplayBufferSamples, SequenceSamples
 from relive.buffers import assigning, plain
 from relive.buffers.assigning import Rule, checked_gamma, checked_n_steps
 from relive.buffers.base import BaseBuffer
 from relive.buffers.usual import NO_USUAL_CALLS, UsualCalls
-from relive.draws import By, Drawn, Draws, Returns, Sampler, SequenceRule, as_float64, td_priorities
-from relive.errors import EmptyBufferError, WrongSpaceError
+from relive.draws import By, Drawn, Draws, Returns, Sampler, SequenceRule, td_priorities
+from relive.errors import EmptyBufferError, ShapeError, WrongSpaceError
 from relive.limits import RateLimiter
 from relive.prefetch import BatchStream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
@@ -146,7 +146,7 @@ class DrawingMethods(BaseBuffer):
         Raises:
             StaleHandleError: a step is not held any more.
         """
-        which = np.ascontiguousarray(handles, np.int64).reshape(-1)
+        which = inputs.handle_array(handles)
         if self._has_options:
             return self._samples_of(self._all_draws.at(which, env), env)
         return self._batch(self._timeline.transitions(which), env)
@@ -292,16 +292,17 @@ class DrawingMethods(BaseBuffer):
             )
         if (priorities is None) == (td_errors is None):
             raise TypeError("expected exactly one of priorities and td_errors")
-        which = np.ascontiguousarray(handles, np.int64).reshape(-1)
+        which = inputs.handle_array(handles)
         if priorities is not None:
-            values = as_float64(priorities).reshape(-1)
+            values = inputs.as_array(priorities, "priorities").astype(np.float64, copy=False).reshape(-1)
         else:
             assert td_errors is not None
             values, has = td_priorities(td_errors, mask, eta)
             if len(has) == len(which) and not has.all():
                 which, values = which[has], values[has]
         if len(values) != len(which):
-            raise ValueError(f"priorities has {len(values)} values, expected {len(which)}: one per handle")
+            name = "td_errors" if priorities is None else "priorities"
+            raise ShapeError(f"{name} has {len(values)} values, expected {len(which)}: one per handle")
         return self._all_draws.set_priorities(which, np.ascontiguousarray(values))
 
     def priorities(self, handles: ArrayLike) -> NDArray[np.float64]:
@@ -313,7 +314,7 @@ class DrawingMethods(BaseBuffer):
         """
         if isinstance(self.sampler, Uniform):
             raise TypeError(f"priorities came with sampler={self.sampler}, expected Prioritized or RankPrioritized")
-        return self._all_draws.priorities(np.ascontiguousarray(handles, np.int64).reshape(-1))
+        return self._all_draws.priorities(inputs.handle_array(handles))
 
     @property
     def can_sample(self) -> bool:
@@ -534,7 +535,8 @@ class DrawingMethods(BaseBuffer):
         obs, action, next_obs, dones, rewards = transition.split(self._timeline, arrays)
         next_obs, obs = self._normalize_obs(next_obs, env), self._normalize_obs(obs, env)
         rewards = rewards if rewards_are_normalised else self._normalize_reward(rewards, env)
-        return transition.join(self._timeline, obs, action, next_obs, dones, rewards)
+        joined = transition.join(self._timeline, obs, action, next_obs, dones, rewards)
+        return tuple(inputs.as_array(part, "what normalize_obs returned") for part in joined)
 
     def _is_empty(self) -> EmptyBufferError:
         name = type(self).__name__

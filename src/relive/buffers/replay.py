@@ -322,7 +322,7 @@ class ReplayMethods(DrawingMethods):
 
     def held_handles(self, handles: ArrayLike) -> NDArray[np.bool_]:
         """Which of these handles name steps that are still held."""
-        return self._timeline.core.held_handles(np.ascontiguousarray(handles, np.int64).reshape(-1))
+        return self._timeline.core.held_handles(inputs.handle_array(handles))
 
     def set(
         self,
@@ -350,7 +350,7 @@ class ReplayMethods(DrawingMethods):
         Raises:
             ShapeError, CastError, NaNRewardError: as `add`; nothing was changed.
         """
-        which = np.ascontiguousarray(handles, np.int64).reshape(-1)
+        which = inputs.handle_array(handles)
         leading = (len(which),)
         strict = self.validate == "strict"
         values: dict[str, NDArray[Any]] = {}

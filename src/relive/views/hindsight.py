@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relive.errors import ReadOnlyError, ShapeError
+from relive.inputs import as_array
 
 Array = NDArray[Any]
 Value = TypeVar("Value")
@@ -162,7 +163,7 @@ def one_per_step(values: Any, name: str, steps: int, shape: tuple[int, ...] = ()
     """
     if values is None:
         raise TypeError(f"{name} returned None for {steps} steps, expected an array ({steps},)")
-    array = np.asarray(values)
+    array = as_array(values, f"what {name} returned")
     expected = (steps, *shape)
     if array.shape != expected and (shape or array.shape != (steps, 1)):
         raise ShapeError(
