@@ -144,8 +144,8 @@ OWN_FAULTS = [
     Mutant(
         "final values are not discounted",
         "src/relive/buffers/rollout_ends.py",
-        "rewards + np.float32(gamma) * final",
-        "rewards + final",
+        "out[rows, envs] += np.float32(gamma) * final",
+        "out[rows, envs] += final",
     ),
     Mutant(
         "rows that are no steps take part in advantages",

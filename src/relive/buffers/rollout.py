@@ -156,7 +156,9 @@ class RolloutMethods(BaseBuffer):
         parts = inputs.tree_arrays(obs, self._observation, lanes, strict, active=active)
         action_parts = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True, active=active)
         row_rewards = inputs.rewards(reward, lanes, strict, active, step=row)
-        row_starts = self._starts(episode_start, active)
+        row_starts = inputs.flags(episode_start, "episode_start", lanes, strict, active)
+        if active is not None:
+            row_starts = self._with_starts_of_no_steps(row_starts, episode_start)
         read = None if active is None else active | self._ends.awaiting(row)  # where anybody looks at the value
         row_values = inputs.scalars(_flat(value, "value"), "value", lanes, strict, active=read)
         row_log_probs = inputs.scalars(
@@ -164,11 +166,8 @@ class RolloutMethods(BaseBuffer):
         )
         self._ends.check(row, active, row_values)
         if terminated is not None or truncated is not None:
-            nothing = np.zeros(lanes, bool)
-            terminations = nothing if terminated is None else terminated
-            terminations = inputs.flags(terminations, "terminated", lanes, strict, active) > 0
-            truncations = nothing if truncated is None else truncated
-            truncations = inputs.flags(truncations, "truncated", lanes, strict, active) > 0
+            terminations = self._end_flags(terminated, "terminated", active)
+            truncations = self._end_flags(truncated, "truncated", active)
             if final_value is not None:
                 final_value = inputs.scalars(
                     _flat(final_value, "final_value"), "final_value", lanes, strict, active=active
@@ -323,14 +322,16 @@ class RolloutMethods(BaseBuffer):
 
     # Inside --------------------------------------------------------------------------------------------------------
 
-    def _starts(self, episode_start: ArrayLike, active: NDArray[np.bool_] | None) -> Array:
-        """``episode_start`` of a row, also where it is no step: there anything but 1 says nothing."""
-        lanes, strict = (self.n_envs,), self.validate == "strict"
-        starts = inputs.flags(episode_start, "episode_start", lanes, strict, active)
-        if active is None:
-            return starts
+    def _end_flags(self, given: ArrayLike | None, name: str, active: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """``terminated`` or ``truncated`` of a row; what is not said is False."""
+        if given is None:
+            return np.zeros(self.n_envs, bool)
+        return inputs.flags(given, name, (self.n_envs,), self.validate == "strict", active) > 0
+
+    def _with_starts_of_no_steps(self, starts: Array, episode_start: ArrayLike) -> Array:
+        """``starts`` with what ``episode_start`` says of rows that are no steps: there anything but 1 says nothing."""
         said = inputs.as_array(episode_start, "episode_start") == 1
-        return np.maximum(starts, inputs.flags(said, "episode_start", lanes, strict))
+        return np.maximum(starts, inputs.flags(said, "episode_start", (self.n_envs,), self.validate == "strict"))
 
     def _per_env(self, value: Any, name: str) -> NDArray[np.float32]:
         """One number of every environment, float32."""

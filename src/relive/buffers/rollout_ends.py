@@ -18,7 +18,7 @@ class RolloutEnds:
     Attributes:
         ended: ``(steps, n_envs)``: the episode ended there, either way.
         bootstraps: ``(steps, n_envs)``: it was cut, so the value of the last observation counts.
-        final_values: ``(steps, n_envs)``: that value, NaN where it is not known (yet).
+        final_values: ``(steps, n_envs)``: that value, NaN where it is not known (yet); read where it bootstraps.
         valid: ``(steps, n_envs)``: False for rows that are no steps.
         known: steps were added in this form.
         masked: some rows are no steps.
@@ -55,7 +55,7 @@ class RolloutEnds:
 
     def check(self, row: int, active: Array | None, values: Array) -> None:
         """Refuses a row after a truncated step whose final value is not known and does not become known by it."""
-        if row == 0 or not self.known:
+        if row == 0 or not self.known or not self.bootstraps[row - 1].any():
             return
         lacking = self.awaiting(row)
         if active is not None:
@@ -111,8 +111,9 @@ class RolloutEnds:
         if row == 0:
             self._newest[:] = -1
         self.ended[row] = terminated | truncated
-        self.bootstraps[row] = truncated & ~terminated
-        self.final_values[row] = np.where(self.bootstraps[row], np.nan if final_value is None else final_value, 0)
+        self.bootstraps[row] = cut = truncated & ~terminated
+        if cut.any():
+            self.final_values[row] = np.where(cut, np.nan if final_value is None else final_value, 0)
         self._newest[... if active is None else active] = row
 
     def set_seed_form(self, row: int) -> None:
@@ -129,7 +130,14 @@ class RolloutEnds:
     def bootstrapped(self, rewards: Array, values: Array, last_values: Array, gamma: float) -> Array:
         """Rewards with the discounted value of the last observation added where an episode was cut."""
         steps = len(rewards)
-        final = self.final_values[:steps]
-        after = np.concatenate([values[1:], last_values[None]])  # NEXT_STEP autoreset: the reset row holds the value
-        final = np.where(np.isnan(final), after, final)
-        return np.where(self.bootstraps[:steps], rewards + np.float32(gamma) * final, rewards).astype(np.float32)
+        rows, envs = np.nonzero(self.bootstraps[:steps])
+        if not len(rows):
+            return rewards
+        final = self.final_values[rows, envs]
+        lacking = np.flatnonzero(np.isnan(final))
+        if len(lacking):  # NEXT_STEP autoreset: the reset row holds the value
+            after = np.concatenate([values[1:], last_values[None]])
+            final[lacking] = after[rows[lacking], envs[lacking]]
+        out: Array = rewards.copy()
+        out[rows, envs] += np.float32(gamma) * final
+        return out
