@@ -199,10 +199,12 @@ def test_dict_infos_are_read_where_time_limits_are_handled(infos: Callable[..., 
     """CleanRL passes False, but the default must take the same infos; its own buffer cannot."""
     task = TASKS["sac, td3 with 3 environments"]
     buffer = make(task, 60, handle_timeout_termination=True)
+    said = []
     for step in play(task, infos, 20):
         buffer.add(*step)
+        said.append(step.infos.get("_final_info", np.zeros(3, bool)))  # each final_info says that it was a time limit
     assert len(buffer) == 60
-    assert not buffer.timeouts.any()  # a "TimeLimit.truncated" inside final_info is that of another level
+    assert buffer.timeouts.tolist() == np.array(said, float).tolist()
 
 
 def test_scalars_of_numpy_are_rewards_and_ends_of_one_environment() -> None:
