@@ -279,6 +279,24 @@ def test_every_step_comes_once_and_knows_its_mask(
     assert len(buffer) == takes_part.sum()
 
 
+def test_rows_drawn_with_replacement_are_steps_too() -> None:
+    buffer = agents(4, TAKES_PART, seed=0)
+    batch = buffer.sample(200)
+    assert set(batch.observations.flatten().tolist()) == {0, 1, 2, 3, 11, 12}
+    assert torch.equal(batch.old_values, batch.observations.flatten())
+    with pytest.raises(errors.EmptyBufferError, match="no row is a step"):
+        agents(2, np.zeros((2, 3), bool)).sample(1)
+
+
+def test_in_a_game_of_turns_an_episode_may_end_while_one_sits_out() -> None:
+    """In the seed's form: the player moves in every second row, and the game ends with the other's second move."""
+    buffer = rollout(6, gamma=0.5, gae_lambda=1)
+    for t in range(6):
+        buffer.add([t], 0, 1.0, t in (0, 4), [0.0], [0.0], mask=np.array([t % 2 == 0]))
+    buffer.compute_returns_and_advantage([8.0], [True])
+    assert buffer.advantages.flatten().tolist() == [1.5, 0, 1, 0, 1, 0]
+
+
 def test_masks_reach_minibatches_of_a_subclass() -> None:
     class Mine(relive.RolloutBuffer):
         def _get_samples(self, batch_inds: Any, env: Any = None) -> Any:

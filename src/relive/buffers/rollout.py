@@ -16,7 +16,7 @@ from relive.annotated import annotated
 from relive.batches import DictRolloutBufferSamples, RolloutBufferSamples
 from relive.buffers.base import BaseBuffer, require_dict
 from relive.buffers.rollout_ends import RolloutEnds
-from relive.errors import RolloutFullError, RolloutNotFullError, ShapeError
+from relive.errors import EmptyBufferError, RolloutFullError, RolloutNotFullError, ShapeError
 from relive.randomness import Stream
 from relive.returns import RealSteps, seed_gae
 from relive.spaces import ArraySpace, DTypes, Leaf, Tree, action_tree, check_dtypes, observation_tree
@@ -199,8 +199,8 @@ class RolloutMethods(BaseBuffer):
 
         Args:
             last_values: ``(n_envs,)`` or ``(n_envs, 1)``: values of what was seen after the newest step.
-            dones: ``(n_envs,)`` flags: the newest step ended its episode. Not needed where steps were added with
-                ``terminated`` and ``truncated``.
+            dones: ``(n_envs,)`` flags: the newest step ended its episode. Not read where steps were added with
+                ``terminated`` and ``truncated``, which say it.
         """
         steps = self._steps(partial=True)
         if self.values.shape != (self.buffer_size, self.n_envs):
@@ -268,6 +268,18 @@ class RolloutMethods(BaseBuffer):
         if masked not in ("drop", "keep"):
             raise ValueError(f"masked is {masked!r}, expected 'drop' or 'keep'")
         return self._minibatches(batch_size, self._steps(partial), masked == "keep")
+
+    def sample(self, batch_size: int, env: Any = None) -> Samples:
+        """As `BaseBuffer.sample`; where some rows are no steps, uniformly over the steps of all environments."""
+        real = self._real(self.size())
+        if real is None:
+            batch: Samples = super().sample(batch_size, env)
+            return batch
+        rows, envs = np.nonzero(real)
+        if not len(rows):
+            raise EmptyBufferError("sample from a rollout of which no row is a step; add steps first")
+        places = envs * self.buffer_size + rows
+        return self._get_samples(places[self._stream_or_global().below(len(places), batch_size)], env)
 
     def _minibatches(self, batch_size: int | None, steps: int, keep: bool) -> Generator[Samples, None, None]:
         valid, real = np.arange(steps * self.n_envs), self._real(steps)

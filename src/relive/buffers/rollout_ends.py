@@ -99,7 +99,8 @@ class RolloutEnds:
                 f"episode_start says that step {row} of environments {envs.tolist()} begins an episode, but their "
                 f"steps before (in rows {self._newest[envs].tolist()}) came as neither terminated nor truncated, "
                 "expected an end before a start; say terminated=True or truncated=True with the step that ends an "
-                "episode, also where a reset from outside cuts it, or pass False for episode_start if it goes on"
+                "episode, also where a reset from outside cuts it, or pass False for episode_start if it goes on; "
+                "where episodes can end while an environment sits out, say ends by episode_start and dones alone"
             )
         self.ended[self._newest[envs], envs] = True
 
