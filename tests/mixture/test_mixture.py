@@ -405,13 +405,10 @@ def test_spaces_that_differ_are_named(one: spaces.Space, other: spaces.Space, me
     ],
 )
 def test_options_that_make_rows_of_another_kind_are_named(name: str, values: tuple, message: str) -> None:
-    one, other = ring(), ring()
-    for buffer, value in zip((one, other), values, strict=True):
-        setattr(buffer, name, value)
+    one, other = (ring(count=0, **{name: value}) for value in values)
     with pytest.raises(ValueError, match=message):
         mix({one: 1, other: 1})
-    setattr(one, name, values[1])
-    mix({one: 1, other: 1})
+    mix({ring(count=0, **{name: values[1]}): 1, other: 1})
 
 
 @pytest.mark.parametrize(
