@@ -17,7 +17,7 @@ from relive.errors import ReliveError
 from relive.limits import RateLimiter
 from relive.mixture import Mixture, mix
 from relive.prefetch import BatchStream
-from relive.samplers import Prioritized, RankPrioritized, Uniform
+from relive.samplers import Constant, Linear, Prioritized, RankPrioritized, Uniform
 from relive.storage import Memory
 from relive.timeline import Bytes
 from relive.views import Hindsight
@@ -28,12 +28,14 @@ __all__ = [
     "BaseBuffer",
     "BatchStream",
     "Bytes",
+    "Constant",
     "DictReplayBuffer",
     "DictReplayBufferSamples",
     "DictRolloutBuffer",
     "DictRolloutBufferSamples",
     "Episode",
     "Hindsight",
+    "Linear",
     "Memory",
     "Mixture",
     "Prioritized",

@@ -77,6 +77,10 @@ class PriorityError(ReliveError, ValueError):
     """A priority that is negative, not finite, or too large for a sum of masses."""
 
 
+class FunctionNotPickledError(ReliveError, pickle.PicklingError, TypeError):
+    """A pickle of options that hold a function which pickle cannot take."""
+
+
 class ReadOnlyError(ReliveError, AttributeError):
     """An attribute that cannot be assigned any more, since it says how memory was laid out or what was counted."""
 

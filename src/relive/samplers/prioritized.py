@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import weakref
-from collections.abc import Callable
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
-#: A number, or a function of training progress from 0 to 1.
-Schedule: TypeAlias = float | Callable[[float], float]
+from relive.functions import require_picklable
+from relive.samplers.schedules import Schedule
+
 Value = TypeVar("Value")
 
 
@@ -95,6 +97,10 @@ class _Weighted:
         dropped: priorities that came for steps that were overwritten meanwhile.
     """
 
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "beta": "a number, relive.Linear(0.4, 1.0), or a function defined at the top of a module"
+    }
+
     alpha = _Option(_alpha)
     weights_over: _Option[Literal["batch", "buffer"]] = _Option(_one_of("weights_over", "batch", "buffer"))
 
@@ -130,6 +136,21 @@ class _Weighted:
             follower.follow_sampler()
 
     def __getstate__(self) -> dict[str, Any]:
+        require_picklable(self)
+        return self._state()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._copied(copy.deepcopy(self._state(), memo))
+
+    def __copy__(self) -> Any:
+        return self._copied(self._state())
+
+    def _copied(self, state: dict[str, Any]) -> Any:
+        other = type(self).__new__(type(self))
+        other.__setstate__(state)
+        return other
+
+    def _state(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_followers"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relive.errors import ReadOnlyError, ShapeError
+from relive.functions import require_picklable
 from relive.inputs import as_array
 
 Array = NDArray[Any]
@@ -92,6 +93,11 @@ class Hindsight:
         running: also steps of episodes that go on, whose goals then come from what was reached so far.
     """
 
+    FUNCTIONS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("compute_reward", "compute_terminated"),
+        "a function defined at the top of a module; for a method of an environment, a static method of its class",
+    )
+
     compute_reward: _Goal[Callable[[Any, Any, Any], Any]] = _Goal()
     n_sampled_goal: _Goal[int] = _Goal()
     strategy: _Goal[Strategy] = _Goal()
@@ -117,6 +123,13 @@ class Hindsight:
         self.goals = _checked(
             Goals(compute_reward, n_sampled_goal, strategy, compute_terminated, keys, copied, running)
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        require_picklable(self)
+        return vars(self)
+
+    def __copy__(self) -> Hindsight:
+        return Hindsight(**self.goals._asdict())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Hindsight:
         return self  # its functions may belong to an environment, which a copied buffer does not need again
