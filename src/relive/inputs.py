@@ -10,6 +10,7 @@ passed for them is no step, so it is neither checked nor kept. Only shapes must 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from relive.errors import CastError, NaNRewardError, ReliveError, ShapeError
-from relive.spaces import Leaf, Tree
+from relive.spaces import MISFITS, Leaf, Tree, misfit
 
 Array = NDArray[Any]
 
@@ -92,9 +93,14 @@ def leaf_array(
     *,
     is_action: bool,
     active: Array | None = None,
+    name: str | None = None,
 ) -> Array:
-    """A leaf of one step (``leading`` is ``(lanes,)``) or of many (``(steps, lanes)``): ``(*leading, *leaf.shape)``."""
-    array = as_array(value, leaf.path)
+    """A leaf of one step (``leading`` is ``(lanes,)``) or of many (``(steps, lanes)``): ``(*leading, *leaf.shape)``.
+
+    ``name`` is what errors call it; None for its path.
+    """
+    name = name or leaf.path
+    array = as_array(value, name)
     shape = (*leading, *leaf.shape)
     if not strict:
         if is_action or isinstance(leaf.space, spaces.Discrete):
@@ -110,8 +116,8 @@ def leaf_array(
     if leading[-1] == 1:  # one environment: its axis may be missing
         allowed |= {(*leading[:-1], *kind[len(leading) :]) for kind in tuple(allowed)}
     if array.shape not in allowed:
-        raise ShapeError(_shape_message(leaf.path, array.shape, shape, leading))
-    return cast(_only(array.reshape(shape), leading, active), leaf.dtype, leaf.path)
+        raise ShapeError(_shape_message(name, array.shape, shape, leading))
+    return cast(_only(array.reshape(shape), leading, active), leaf.dtype, name)
 
 
 def tree_arrays(
@@ -120,19 +126,35 @@ def tree_arrays(
     leading: tuple[int, ...],
     strict: bool,
     *,
+    name: str,
     is_action: bool = False,
     active: Array | None = None,
 ) -> tuple[Array, ...]:
-    """All leaves of an observation or action."""
-    try:
-        parts = tree.flatten(value, exact=strict)
-    except (KeyError, TypeError, IndexError) as error:
-        name = "action" if is_action else "observation"
-        raise ShapeError(f"{name} does not have the parts of {tree.space}: {error}") from error
+    """All leaves of an observation or action, which errors call ``name``."""
+    parts = flattened(value, tree, name, exact=strict)
     return tuple(
-        leaf_array(part, leaf, leading, strict, is_action=is_action, active=active)
+        leaf_array(part, leaf, leading, strict, is_action=is_action, active=active, name=name + _below(leaf))
         for part, leaf in zip(parts, tree.leaves, strict=True)
     )
+
+
+def flattened(value: Any, tree: Tree, name: str, exact: bool = True) -> tuple[Any, ...]:
+    """The parts of a value that errors call ``name``.
+
+    Raises:
+        ShapeError: it is not nested as the space is.
+    """
+    try:
+        return tree.flatten(value, exact=exact)
+    except MISFITS as error:
+        fault = misfit(tree.space, value, name, exact) or f"{name} does not have the parts of {tree.space}: {error}"
+        raise ShapeError(fault) from None
+
+
+def _below(leaf: Leaf) -> str:
+    """The path of a leaf below its root: ``/camera/0``."""
+    _, slash, rest = leaf.path.partition("/")
+    return slash + rest
 
 
 def scalars(
@@ -194,9 +216,7 @@ def extras(
     value: Any, tree: Tree, leading: tuple[int, ...], strict: bool, active: Array | None = None
 ) -> tuple[Array, ...]:
     """Declared fields, by name, one array for each leaf."""
-    given = {} if value is None else value
-    if not isinstance(given, Mapping):
-        raise ShapeError(f"extras is a {type(given).__name__}, expected a dict with the declared fields")
+    given = declared(value)
     names = list(tree.space.spaces) if isinstance(tree.space, spaces.Dict) else []
     if set(given) != set(names):
         raise ShapeError(f"extras has {sorted(map(str, given))}, expected exactly the declared fields {sorted(names)}")
@@ -204,6 +224,31 @@ def extras(
         leaf_array(given[name], leaf, leading, strict, is_action=False, active=active)
         for name, leaf in zip(names, tree.leaves, strict=True)
     )
+
+
+def declared(extras: Any) -> Mapping[str, Any]:
+    """``extras`` as a dict; None is an empty one."""
+    if extras is None:
+        return {}
+    if not isinstance(extras, Mapping):
+        raise ShapeError(f"extras is of type {type(extras).__name__}, expected a dict with the declared fields")
+    return extras
+
+
+def whole_number(value: Any, name: str, least: int = 0) -> int:
+    """A whole number from ``least`` on.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is smaller.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected a whole number from {least} on") from None
+    if number < least:
+        raise ValueError(f"{name} is {number}, expected {least} or more")
+    return number
 
 
 def flags(value: Any, name: str, leading: tuple[int, ...], strict: bool, active: Array | None = None) -> Array:
@@ -290,11 +335,9 @@ def _shape_message(name: str, got: tuple[int, ...], expected: tuple[int, ...], l
 
 def length(value: Any, tree: Tree) -> int:
     """How many steps an observation of many steps has: the length of its first leaf."""
-    first: Any = value
-    space = tree.space
-    while isinstance(space, spaces.Dict | spaces.Tuple):
-        if not isinstance(first, Mapping | Sequence):
-            raise ShapeError(f"observation is a {type(first).__name__}, expected the parts of {tree.space}")
-        key: Any = next(iter(space.spaces)) if isinstance(space, spaces.Dict) else 0
-        first, space = first[key], space[key]
-    return len(first)
+    first = flattened(value, tree, "obs", exact=False)[0]
+    try:
+        return len(first)
+    except TypeError:
+        name = "obs" + _below(tree.leaves[0])
+        raise ShapeError(f"{name} is {first!r}, expected an array (steps, n_envs, ...)") from None

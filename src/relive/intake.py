@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from relive import _native, inputs
 from relive import infos as infos_of
-from relive.spaces import Leaf, Tree
+from relive.spaces import MISFITS, Leaf, Tree
 from relive.timeline import Timeline
 
 #: How steps ended: (``done``, or with Gymnasium's words ``terminated``; ``truncated``, or None where infos say which
@@ -71,7 +71,7 @@ def parts(tree: Tree, value: Any) -> Any:
         return value
     try:
         return tree.flatten(value)
-    except (KeyError, TypeError):
+    except MISFITS:
         return None
 
 
@@ -120,9 +120,11 @@ def append_converted(
         second = infos_of.many_timeouts(infos, steps, lanes, strict)
     observation, actions = timeline.observation, timeline.action
     stored = timeline.append(
-        _plain(observation, inputs.tree_arrays(obs, observation, leading, strict, active=active)),
-        _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict, active=active)),
-        _plain(actions, inputs.tree_arrays(action, actions, leading, strict, is_action=True, active=active)),
+        _plain(observation, inputs.tree_arrays(obs, observation, leading, strict, name="obs", active=active)),
+        _plain(observation, inputs.tree_arrays(next_obs, observation, leading, strict, name="next_obs", active=active)),
+        _plain(
+            actions, inputs.tree_arrays(action, actions, leading, strict, name="action", is_action=True, active=active)
+        ),
         _writable(inputs.rewards(reward, leading, strict, active, shape=timeline.reward_shape)),
         _writable(inputs.flags(first, names[0], leading, strict, active)),
         _writable(second),
@@ -143,15 +145,16 @@ def extra_parts(tree: Tree, extras: Any) -> Any:
         return None
     try:
         return tree.flatten(extras)
-    except (KeyError, TypeError):
+    except MISFITS:
         return None
 
 
 def with_infos(extras: Any, infos: Any, wanted: Sequence[tuple[str, Leaf]], leading: tuple[int, ...]) -> Any:
     """The declared fields with those that are read from infos."""
+    given = inputs.declared(extras)
     if not wanted:
         return extras
-    return {**(extras or {}), **{name: infos_of.values(infos, leaf, name, leading) for name, leaf in wanted}}
+    return {**given, **{name: infos_of.values(infos, leaf, name, leading) for name, leaf in wanted}}
 
 
 def _plain(tree: Tree, arrays: Sequence[NDArray[Any]]) -> Any:

@@ -226,6 +226,33 @@ def _parts(space: spaces.Space[Any], value: Any, exact: bool) -> Iterator[Any]:
         yield value
 
 
+#: What `Tree.flatten` may end in where a value is not nested as the space is.
+MISFITS = (LookupError, TypeError, ValueError)
+
+
+def misfit(space: spaces.Space[Any], value: Any, name: str, exact: bool = True) -> str | None:
+    """Where first a value called ``name`` is not nested as the space is, said for an error."""
+    if isinstance(space, spaces.Dict):
+        keys = list(space.spaces)
+        if not isinstance(value, Mapping):
+            return f"{name} is {_kind(value)}, expected a dict with the keys {keys}"
+        missing, surplus = [key for key in keys if key not in value], [key for key in value if key not in keys]
+        if missing or (exact and surplus):
+            fault = f"lacks {missing}" if missing else f"has {surplus}"
+            return f"{name} {fault}, expected a dict with exactly the keys {keys}"
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, Sequence | np.ndarray | torch.Tensor) or isinstance(value, str):
+            return f"{name} is {_kind(value)}, expected a tuple of {len(space.spaces)} parts"
+        if len(value) != len(space.spaces):
+            return f"{name} has {len(value)} parts, expected a tuple of {len(space.spaces)}"
+    faults = (misfit(child, value[key], f"{name}/{_escape(key)}", exact) for key, child in _children(space))
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
 def _assemble(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _assemble(child, parts) for key, child in space.spaces.items()}

@@ -296,7 +296,7 @@ def test_dtypes_by_leaf() -> None:
     kinds = (drawn["a"].dtype, drawn["b"]["c"].dtype, drawn["b"]["d"].dtype, batch.actions.dtype)
     assert kinds == (torch.float64, torch.float16, torch.int32, torch.uint8)
     assert drawn["b"]["c"].tolist() == [[0.5, 2]]
-    with pytest.raises(errors.CastError, match=r"observation/b/d has the value 0\.5"):
+    with pytest.raises(errors.CastError, match=r"obs/b/d has the value 0\.5"):
         buffer.add(obs | {"b": {"c": [[0, 0]], "d": [[0.5, 0]]}}, obs, [2], [0.0], [False])
 
 

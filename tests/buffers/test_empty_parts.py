@@ -204,6 +204,6 @@ def test_buffers_with_it_mix() -> None:
 )
 def test_an_empty_part_of_another_shape_is_refused(bad: Any) -> None:
     buffer = filled()
-    with pytest.raises(relive.errors.ShapeError, match=r"observation/empty has shape .* expected \(1, 3, 0, 2\)"):
+    with pytest.raises(relive.errors.ShapeError, match=r"obs/empty has shape .* expected \(1, 3, 0, 2\)"):
         buffer.add(obs_of(0) | {"empty": bad}, obs_of(1), np.zeros((1, 0)), [0.0], [False])
     assert len(buffer) == 8

@@ -262,7 +262,7 @@ BAD_INFOS: dict[str, tuple[Any, str]] = {
     "a number": (3, r"infos is a int"),
     "a column of another length": ({"w": np.zeros(3)}, r"infos\['w'\] has 3 entries, expected 2"),
     "a mask of another length": ({"w": np.zeros(2), "_w": np.ones(3, bool)}, r"infos\['_w'\] has shape \(3,\)"),
-    "a column of strings": ({"w": np.array(["a", "b"])}, r"info\['w'\] is"),
+    "a column of strings": ({"w": np.array(["a", "b"])}, r"info\['w'\] is .*'a'.*, expected numbers"),
     "a column that is a dict": ({"w": {}}, r"infos\['w'\] is a dict"),
     "final infos without a mask": ({"final_info": {"w": np.zeros(2)}}, r"'final_info' without '_final_info'"),
     "final infos of another length": ({"final_info": [None]}, r"infos\['final_info'\] has 1 entries"),

@@ -230,12 +230,12 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "obs for another number of environments": (
         {"obs": np.zeros((3, 3), np.float32)},
         errors.ShapeError,
-        r"observation has shape \(3, 3\), expected \(2, 3\): one per environment \(n_envs=2\)",
+        r"obs has shape \(3, 3\), expected \(2, 3\): one per environment \(n_envs=2\)",
     ),
     "obs without the axis of environments": ({"obs": OBS[0]}, errors.ShapeError, r"shape \(3,\), expected \(2, 3\)"),
     "next_obs of another shape": ({"next_obs": OBS[:, :2]}, errors.ShapeError, r"shape \(2, 2\), expected \(2, 3\)"),
-    "ragged obs": ({"obs": [[1.0], [1.0, 2.0]]}, errors.ShapeError, "observation"),
-    "obs of strings": ({"obs": np.full((2, 3), "a")}, errors.CastError, "observation has dtype <U1, expected numbers"),
+    "ragged obs": ({"obs": [[1.0], [1.0, 2.0]]}, errors.ShapeError, "obs cannot be made an array"),
+    "obs of strings": ({"obs": np.full((2, 3), "a")}, errors.CastError, "obs has dtype <U1, expected numbers"),
     "obs beyond float32": ({"obs": np.full((2, 3), 1e300)}, errors.CastError, r"1e\+300 .*float32"),
     "action of another width": (
         {"action": [0, 1, 2]},
@@ -318,9 +318,9 @@ def test_parts_that_a_space_does_not_have_are_refused() -> None:
     good = zoo.values(np.random.default_rng(0), space, (2,))
     for bad in ({"camera": good["camera"]}, good | {"more": 1}, [1, 2], 3.0, None):
         buffer = replay(space=space)
-        with pytest.raises(errors.ShapeError, match="observation"):
+        with pytest.raises(errors.ShapeError, match=r"^obs "):
             buffer.add(bad, good, [0, 0], [0, 0], [0, 0])
-        with pytest.raises(errors.ShapeError, match="observation"):
+        with pytest.raises(errors.ShapeError, match=r"^next_obs "):
             buffer.add(good, bad, [0, 0], [0, 0], [0, 0])
         assert len(buffer) == 0
 

@@ -297,8 +297,8 @@ def test_sequences_and_lanes_are_refused_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"obs": np.zeros((2, 3), np.float32)}, errors.ShapeError, r"observation has shape \(2, 3\)"),
-        ({"next_obs": np.zeros((1, 2), np.float32)}, errors.ShapeError, r"observation has shape \(1, 2\)"),
+        ({"obs": np.zeros((2, 3), np.float32)}, errors.ShapeError, r"obs has shape \(2, 3\)"),
+        ({"next_obs": np.zeros((1, 2), np.float32)}, errors.ShapeError, r"next_obs has shape \(1, 2\)"),
         ({"action": [0.5, 0]}, errors.CastError, "action has the value 0.5"),
         ({"reward": [np.nan, 0]}, errors.NaNRewardError, "reward is NaN at environment 0"),
         ({"terminated": [2, 0]}, errors.CastError, "terminated has the value 2"),

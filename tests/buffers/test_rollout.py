@@ -209,7 +209,7 @@ def test_one_form_of_ends_for_a_whole_rollout() -> None:
 
 
 BAD: dict[str, tuple[int, Any, type[Exception], str]] = {
-    "obs": (0, np.zeros((3, 2)), errors.ShapeError, r"observation has shape \(3, 2\), expected \(2, 2\)"),
+    "obs": (0, np.zeros((3, 2)), errors.ShapeError, r"obs has shape \(3, 2\), expected \(2, 2\)"),
     "action": (1, np.zeros((2, 2), int), errors.ShapeError, r"action has shape \(2, 2\), expected \(2, 1\)"),
     "reward": (2, [0.0], errors.ShapeError, r"reward has shape \(1,\), expected \(2,\)"),
     "NaN reward": (2, [0.0, np.nan], errors.NaNRewardError, "environment 1"),

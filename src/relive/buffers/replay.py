@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -150,7 +150,7 @@ class ReplayMethods(DrawingMethods):
             and terminated is None
             and truncated is None
             and mask is None
-            and not extras
+            and extras is None
         ):
             known = infos if self.handle_timeout_termination else None
             if not add(obs, next_obs, action, reward, done, known, self.validate == "strict"):
@@ -162,6 +162,7 @@ class ReplayMethods(DrawingMethods):
         strict, shape, time_limits = self.validate == "strict", (self.n_envs,), self.handle_timeout_termination
         extras = with_infos(extras, infos, self._copied_infos(), shape)
         infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
+        mask = None if mask is None else inputs.lane_mask(mask, self.n_envs)
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict, mask=mask)
         observation, actions = parts(timeline.observation, obs), parts(timeline.action, action)
         successor, declared = parts(timeline.observation, next_obs), extra_parts(timeline.extra, extras)
@@ -288,8 +289,10 @@ class ReplayMethods(DrawingMethods):
         Args:
             envs: indices of environments; None for all.
         """
-        given: Iterable[int] = range(self.n_envs) if envs is None else np.atleast_1d(np.asarray(envs)).tolist()
-        lanes = [operator.index(env) for env in given]
+        chosen = np.arange(self.n_envs) if envs is None else inputs.as_array(envs, "envs")
+        if chosen.dtype.kind not in "iu" and chosen.size:
+            raise TypeError(f"envs has dtype {chosen.dtype}, expected indices from 0 to {self.n_envs - 1}")
+        lanes: list[int] = chosen.reshape(-1).tolist()
         for lane in lanes:
             if not 0 <= lane < self.n_envs:
                 raise IndexError(f"envs has {lane}, expected indices from 0 to {self.n_envs - 1}")
@@ -362,9 +365,10 @@ class ReplayMethods(DrawingMethods):
             values["timeout"] = inputs.flags(timeout, "timeout", leading, strict)
         if action is not None:
             tree = self._timeline.action
-            arrays = inputs.tree_arrays(action, tree, leading, strict, is_action=True)
+            arrays = inputs.tree_arrays(action, tree, leading, strict, name="action", is_action=True)
             values.update({leaf.path: array for leaf, array in zip(tree.leaves, arrays, strict=True)})
-        if extras:
+        if inputs.declared(extras):
+            assert extras is not None
             leaves = dict(zip(self._field_names, self._timeline.extra.leaves, strict=True))
             unknown = [name for name in extras if name not in leaves]
             if unknown:

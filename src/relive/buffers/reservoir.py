@@ -280,9 +280,9 @@ class Reservoir(BaseBuffer):
         strict = self.validate == "strict"
         active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
         given = [
-            *_tree(obs, self._observation, leading, strict, active),
-            *_tree(action, self._action, leading, strict, active, is_action=True),
-            *_tree(next_obs, self._observation, leading, strict, active),
+            *_tree(obs, self._observation, "obs", leading, strict, active),
+            *_tree(action, self._action, "action", leading, strict, active, is_action=True),
+            *_tree(next_obs, self._observation, "next_obs", leading, strict, active),
             self._terminations(*ends, leading, active),
             inputs.rewards(reward, leading, strict, active),
             np.empty(leading),  # numbers are known once they are stored
@@ -391,6 +391,7 @@ def _field(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Leaf:
 def _tree(
     value: Any,
     tree: Tree,
+    name: str,
     leading: tuple[int, ...],
     strict: bool,
     active: NDArray[np.bool_] | None,
@@ -399,12 +400,10 @@ def _tree(
 ) -> Iterable[NDArray[Any]]:
     """The leaves of one step or of many; the seed's own casts are defined for one step only."""
     if strict or len(leading) == 1:
-        return inputs.tree_arrays(value, tree, leading, strict, is_action=is_action, active=active)
-    parts = tree.flatten(value, exact=False)
-    steps = [
-        inputs.tree_arrays(tree.unflatten([part[i] for part in parts]), tree, leading[1:], strict, is_action=is_action)
-        for i in range(leading[0])
-    ]
+        return inputs.tree_arrays(value, tree, leading, strict, name=name, is_action=is_action, active=active)
+    parts = inputs.flattened(value, tree, name, exact=False)
+    given = (tree.unflatten([part[i] for part in parts]) for i in range(leading[0]))
+    steps = [inputs.tree_arrays(step, tree, leading[1:], strict, name=name, is_action=is_action) for step in given]
     return [np.stack(leaf) for leaf in zip(*steps, strict=True)]
 
 
@@ -421,11 +420,9 @@ def _extras(
         ShapeError: not the names that were declared, or another shape.
     """
     names = [leaf.path.removeprefix(_EXTRAS) for leaf in fields]
-    if sorted(given or {}) != sorted(names):
-        raise ShapeError(
-            f"extras has the names {sorted(given or {})}, expected {sorted(names)}, as fields declares them"
-        )
-    values = given or {}
+    values = inputs.declared(given)
+    if set(values) != set(names):
+        raise ShapeError(f"extras has the names {list(values)}, expected {sorted(names)}, as fields declares them")
     return [
         inputs.leaf_array(values[name], leaf, leading, strict, is_action=False, active=active)
         for name, leaf in zip(names, fields, strict=True)

@@ -153,8 +153,10 @@ class RolloutMethods(BaseBuffer):
                 f"add to a full rollout: it holds {self.buffer_size} steps per environment; reset it, or make it larger"
             )
         active = None if mask is None else inputs.lane_mask(mask, self.n_envs)
-        parts = inputs.tree_arrays(obs, self._observation, lanes, strict, active=active)
-        action_parts = inputs.tree_arrays(action, self._action, lanes, strict, is_action=True, active=active)
+        parts = inputs.tree_arrays(obs, self._observation, lanes, strict, name="obs", active=active)
+        action_parts = inputs.tree_arrays(
+            action, self._action, lanes, strict, name="action", is_action=True, active=active
+        )
         row_rewards = inputs.rewards(reward, lanes, strict, active, step=row)
         row_starts = inputs.flags(episode_start, "episode_start", lanes, strict, active)
         if active is not None:
