@@ -1,6 +1,7 @@
 #include "timeline.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "bytes.hpp"
@@ -138,14 +139,18 @@ void Timeline::find_first_breaks(const Steps& steps, const std::uint8_t* mask) {
 }
 
 void Timeline::mind_breaks(const Steps& steps, const std::uint8_t* mask, Breaks& breaks) {
+    // Between steps that are kept, count_breaks has compared bytes; what was not compared is looked at to detect alone.
     const std::size_t kept = std::min(steps.count, layout_.rows);
+    const std::size_t compared_from = steps.count <= layout_.rows && layout_.rows > 1 ? 0 : steps.count - kept + 1;
     for (std::size_t lane = 0; lane < layout_.lanes; ++lane) {
         if (mask && !mask[lane]) continue;
         std::uint8_t* const places = breaks_.data() + lane * steps.count;
-        for (std::size_t step = 0; step < steps.count; ++step) {
-            // Between steps that are kept, count_breaks has compared bytes.
-            const bool is_compared = step > steps.count - kept || (steps.count <= layout_.rows && layout_.rows > 1);
-            if (is_compared ? (places[step] & apart) == 0 : !breaks.detect) continue;
+        for (std::size_t step = breaks.detect ? 0 : compared_from; step < steps.count; ++step) {
+            if (step >= compared_from) {
+                const void* const next = std::memchr(places + step, apart, steps.count - step);
+                if (!next) break;
+                step = static_cast<std::size_t>(static_cast<const std::uint8_t*>(next) - places);
+            }
             if (!is_break(steps, step, lane, breaks.tolerance)) continue;
             ++breaks.found;
             if (breaks.detect) places[step] |= ended;

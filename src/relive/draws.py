@@ -599,8 +599,10 @@ def _discounted(rewards: Array, lengths: Array, returns: Returns) -> Array:
     return sums.astype(np.float32)
 
 
-def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> tuple[NDArray[np.float64], Array]:
-    """Priorities out of errors, and which rows have one.
+def td_priorities(
+    td_errors: ArrayLike, mask: ArrayLike | None, eta: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Priorities out of errors, and which rows have one; None for all.
 
     A row of a sequence gets ``eta * max + (1 - eta) * mean`` of its absolute errors (Kapturowski et al. 2019, R2D2).
 
@@ -612,10 +614,13 @@ def td_priorities(td_errors: ArrayLike, mask: ArrayLike | None, eta: float) -> t
     Raises:
         ShapeError, CastError: they have other shapes, or are no numbers.
     """
-    errors = np.abs(_by_time(as_array(td_errors, "td_errors"), "td_errors").astype(np.float64))
+    given = as_array(td_errors, "td_errors").astype(np.float64, copy=False)
+    if mask is None and given.ndim == 1:
+        return np.abs(given), None
+    errors = np.abs(_by_time(given, "td_errors"))
     if mask is None:
         if errors.shape[1] == 1:
-            return errors.reshape(-1), np.ones(len(errors), bool)
+            return errors.reshape(-1), None
         counts = np.ones(errors.shape, bool)
     else:
         counts = _by_time(as_array(mask, "mask"), "mask") != 0

@@ -210,8 +210,8 @@ BREAK_FAULTS = [
     Mutant(
         "breaks among rows that are not kept are passed over",
         "native/timeline.cpp",
-        "if (is_compared ? (places[step] & apart) == 0 : !breaks.detect) continue;",
-        "if (!is_compared || (places[step] & apart) == 0) continue;",
+        "for (std::size_t step = breaks.detect ? 0 : compared_from; step < steps.count; ++step) {",
+        "for (std::size_t step = compared_from; step < steps.count; ++step) {",
         BREAKS,
     ),
     Mutant(

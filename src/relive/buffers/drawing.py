@@ -298,7 +298,7 @@ class DrawingMethods(BaseBuffer):
         else:
             assert td_errors is not None
             values, has = td_priorities(td_errors, mask, eta)
-            if len(has) == len(which) and not has.all():
+            if has is not None and len(has) == len(which):
                 which, values = which[has], values[has]
         if len(values) != len(which):
             name = "td_errors" if priorities is None else "priorities"
