@@ -40,7 +40,7 @@ class ViewFields {
         add_all(core.observation_specs());
         add(f32, {1}, sizeof(float));
         add(f32, {static_cast<std::int64_t>(layout.reward_width())}, layout.reward.bytes);
-        if (view.n_steps > 1) add(f32, {1}, sizeof(float));
+        if (view.has_discounts()) add(f32, {1}, sizeof(float));
         add_all(core.extra_specs());
         if (!view.windows.empty()) add(i64, {}, sizeof(std::int64_t));
         for (const PartOf& which : view.windows) {
@@ -354,7 +354,7 @@ class Draws {
         take_all(out.base.successor, layout.observation.size());
         out.base.done = memory.data(field++);
         out.base.reward = memory.data(field++);
-        if (view.n_steps > 1) out.discount = memory.data(field++);
+        if (view.has_discounts()) out.discount = memory.data(field++);
         take_all(out.extra, layout.extra.size());
         if (!view.windows.empty()) out.lengths = memory.data(field++);
         take_all(out.windows, view.windows.size());
@@ -440,6 +440,13 @@ class Draws {
                                                                    : layout.observation.size();
             require(which.leaf < leaves, "no such leaf");
         }
+        if (view.own_gamma) {
+            require(*view.own_gamma < core_.extra_specs().size(), "no such field");
+            const LeafSpec& field = core_.extra_specs()[*view.own_gamma];
+            require(field.dtype.code == dl_float && (field.bytes == sizeof(float) || field.bytes == sizeof(double)) &&
+                        field.bytes * 8 == field.dtype.bits,
+                    "discounts are single numbers of float32 or float64");
+        }
         if (!view.goals) return;
         require(view.goals->achieved < layout.observation.size() && view.goals->desired < layout.observation.size() &&
                     layout.observation[view.goals->achieved].bytes == layout.observation[view.goals->desired].bytes,
@@ -489,7 +496,7 @@ class UsualDraw {
         const auto [reason, drawn] = to_draws_.draw(batch_size, to_stream_, to_view_, beta, 0, convert_);
         if (reason != 0) return nb::none();
         const auto fields = nb::borrow<nb::tuple>(drawn);
-        const bool has_discounts = to_view_.n_steps > 1;
+        const bool has_discounts = to_view_.has_discounts();
         nb::object six = nb::make_tuple(fields[0], fields[1], fields[2], fields[3], fields[4],
                                         has_discounts ? nb::object(fields[5]) : nb::none());
         nb::object batch = new_tuple_(kind_, six);

@@ -77,13 +77,15 @@ void bind_draws(nb::module_& m) {
     nb::class_<View>(m, "View").def(
         "__init__",
         [](View* self, std::int64_t n_steps, double gamma, std::int64_t time, const StartRule& rule,
-           const std::optional<Goals>& goals, const Windows& windows, bool names_steps, std::int64_t burn_in) {
+           const std::optional<Goals>& goals, const Windows& windows, bool names_steps, std::int64_t burn_in,
+           const std::optional<std::size_t>& own_gamma) {
             View view;
             view.names_steps = names_steps;
             require(burn_in >= 0, "burn_in is not negative");
             view.burn_in = burn_in;
             view.n_steps = n_steps;
             view.gamma = gamma;
+            view.own_gamma = own_gamma;
             view.time = time;
             view.rule = rule;
             if (goals) {
@@ -98,7 +100,7 @@ void bind_draws(nb::module_& m) {
             new (self) View(std::move(view));
         },
         nb::arg("n_steps"), nb::arg("gamma"), nb::arg("time"), nb::arg("rule"), nb::arg("goals").none(),
-        nb::arg("windows"), nb::arg("names_steps") = true, nb::arg("burn_in") = 0);
+        nb::arg("windows"), nb::arg("names_steps") = true, nb::arg("burn_in") = 0, nb::arg("own_gamma") = nb::none());
     nb::class_<UsualDraw>(m, "UsualDraw")
         .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object>(), nb::arg("draws"),
              nb::arg("stream"), nb::arg("view"), nb::arg("convert"), nb::arg("kind"), nb::arg("beta").none())

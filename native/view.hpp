@@ -39,12 +39,15 @@ struct PartOf {
 struct View {
     std::int64_t n_steps = 1;
     double gamma = 1.0;
-    std::int64_t time = 0;  // steps of a sequence; 0 for single transitions
+    std::optional<std::size_t> own_gamma;  // the extra leaf, float32 or float64, that holds the discount of each step
+    std::int64_t time = 0;                 // steps of a sequence; 0 for single transitions
     StartRule rule;
     std::optional<GoalRule> goals;
     std::vector<PartOf> windows;  // given for every step of the window too, (n_steps, ...)
     bool names_steps = true;      // handles are given
     std::int64_t burn_in = 0;     // of sequences: so many first steps are marked
+
+    bool has_discounts() const noexcept { return n_steps > 1 || own_gamma.has_value(); }
 };
 
 // A row of a batch, or a step of a sequence in it.
@@ -156,16 +159,18 @@ class ViewGather {
         const std::byte* record = layout.record(step.lane, step.row);
         const std::byte* const first_record = record;
         const std::size_t width = sums_.size();
+        double product = view_.own_gamma ? own_gamma(step.lane, step.row) : 1.0;
         if (view_.n_steps > 1) {
             for (std::size_t k = 0; k < width; ++k)
                 sums_[k] = load<float>(record + layout.reward.offset + k * sizeof(float));
             while (length < view_.n_steps && step.number + length < head && !timeline_.is_end(step.lane, last)) {
                 last = timeline_.next(last);
                 record = layout.record(step.lane, last);
-                const double power = powers_[static_cast<std::size_t>(length)];
+                const double power = view_.own_gamma ? product : powers_[static_cast<std::size_t>(length)];
                 for (std::size_t k = 0; k < width; ++k)
                     sums_[k] +=
                         power * static_cast<double>(load<float>(record + layout.reward.offset + k * sizeof(float)));
+                if (view_.own_gamma) product *= own_gamma(step.lane, last);
                 ++length;
             }
             for (std::size_t k = 0; k < width; ++k)
@@ -183,7 +188,9 @@ class ViewGather {
         copy_leaves(layout.action, out.base.action, step, i);
         copy_leaves(layout.extra, out.extra, step, i);
         store(out.base.done + i * sizeof(float), done_of(record));
-        if (out.discount)
+        if (out.discount && view_.own_gamma)
+            store(out.discount + i * sizeof(float), static_cast<float>(product));
+        else if (out.discount)
             store(out.discount + i * sizeof(float), static_cast<float>(powers_[static_cast<std::size_t>(length)]));
         if (out.lengths) store(out.lengths + i * sizeof(std::int64_t), length);
         for (std::size_t w = 0; w < view_.windows.size(); ++w)
@@ -196,6 +203,12 @@ class ViewGather {
             copy_bytes(to[k] + i * leaves[k].bytes, timeline_.layout().at(leaves[k], step.lane, step.row),
                        leaves[k].bytes);
         }
+    }
+
+    double own_gamma(std::size_t lane, std::size_t row) const noexcept {
+        const Leaf& leaf = timeline_.layout().extra[*view_.own_gamma];
+        const std::byte* const from = timeline_.layout().at(leaf, lane, row);
+        return leaf.bytes == sizeof(float) ? static_cast<double>(load<float>(from)) : load<double>(from);
     }
 
     float done_of(const std::byte* record) const noexcept {

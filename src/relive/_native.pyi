@@ -173,6 +173,7 @@ class View:
         windows: Sequence[tuple[int, int]],
         names_steps: bool = True,
         burn_in: int = 0,
+        own_gamma: int | None = None,
     ) -> None: ...
 
 class UsualDraw:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relive import _native
 from relive.annotated import annotated_kind
+from relive.discounts import factors as discount_factors
 from relive.errors import (
     EmptyBufferError,
     NaNRewardError,
@@ -77,7 +78,12 @@ class Returns(NamedTuple):
     """Of how many steps returns are, and how later ones count."""
 
     n_steps: int
-    gamma: float
+    gamma: float | str  # a number, or the name of the field that holds each step's
+
+    @property
+    def have_discounts(self) -> bool:
+        """Whether batches say what comes after a window is multiplied with."""
+        return self.n_steps > 1 or isinstance(self.gamma, str)
 
 
 @dataclass(frozen=True)
@@ -242,7 +248,7 @@ class Draws:
             StaleHandleError: a step is not held any more.
         """
         returns, goals = self.returns, None if self.hindsight is None else self.hindsight.goals
-        windows = [(_REWARD, 0)] if env is not None and returns.n_steps > 1 else []
+        windows = self._windows(returns, None, env)
         fields = self._core.at(handles, self._view(returns, goals, None, windows), from_capsule)
         if fields is None:
             raise self._stale(handles)
@@ -264,7 +270,9 @@ class Draws:
         if self.hindsight is not None or not self.timeline.is_plain:
             return None
         weighs = isinstance(self.sampler, Prioritized | RankPrioritized)
-        view = _native.View(*self.returns, 0, self._rule(None), None, [], names_steps=weighs)
+        gamma = self.returns.gamma
+        assert isinstance(gamma, float), "a plain timeline has no fields"
+        view = _native.View(self.returns.n_steps, gamma, 0, self._rule(None), None, [], names_steps=weighs)
         beta = self.sampler.beta_now if isinstance(self.sampler, Prioritized | RankPrioritized) else None
         with_attributes: type[Any] = annotated_kind(cast(Hashable, kind)) if weighs else kind
         return _native.UsualDraw(self._core, stream.native, view, from_capsule, with_attributes, beta).sample
@@ -376,7 +384,17 @@ class Draws:
                 replaced = (STRATEGIES.index(goals.strategy), goals.n_sampled_goal, *self._goal_leaves)
             time = 0 if sequence is None else sequence.length
             rule = self._rule_of(sequence, goals is not None and not goals.running)
-            view = _native.View(*returns, time, rule, replaced, list(windows), burn_in=burn_in)
+            gamma, own = (returns.gamma, None) if isinstance(returns.gamma, float) else (1.0, returns.gamma)
+            view = _native.View(
+                returns.n_steps,
+                gamma,
+                time,
+                rule,
+                replaced,
+                list(windows),
+                burn_in=burn_in,
+                own_gamma=None if own is None else self._names.index(own),
+            )
             if len(self._views) > 64:  # lengths that change from call to call
                 self._views.clear()
             self._views[key] = view
@@ -386,11 +404,12 @@ class Draws:
         """The parts of every step of a window that are computed with here; a window of one step is the row itself."""
         if returns.n_steps == 1:
             return []
+        own = [] if isinstance(returns.gamma, float) else [(_EXTRA, self._names.index(returns.gamma))]
         if goals is None:
-            return [] if env is None else [(_REWARD, 0)]
+            return [] if env is None else [(_REWARD, 0), *own]
         achieved, _ = self._goal_leaves
-        windows = [(_REWARD, 0), (_SUCCESSOR, achieved)]
-        windows += [(_EXTRA, self._names.index(name)) for name in goals.copy_info]
+        windows = [(_REWARD, 0), (_SUCCESSOR, achieved), *own]
+        windows += [(_EXTRA, self._names.index(name)) for name in goals.copy_info if name != returns.gamma]
         if goals.compute_terminated is not None:
             leaves = range(len(self.timeline.observation.leaves))
             windows += [(_SUCCESSOR, leaf) for leaf in leaves if leaf != achieved]
@@ -407,7 +426,7 @@ class Draws:
     ) -> tuple[Drawn, Array, list[Array]]:
         """Gives the fields their names, in the order in which ``ViewFields`` lists them."""
         base, rest = fields[: self._base], iter(fields[self._base :])
-        discounts = next(rest) if returns.n_steps > 1 else None
+        discounts = next(rest) if returns.have_discounts else None
         extras = {name: next(rest) for name in self._names}
         lengths = next(rest).numpy() if windows else _NO_LENGTHS
         of_windows = [next(rest).numpy() for _ in windows]
@@ -443,7 +462,14 @@ class Draws:
             changed = lengths > 0
         if changed.any():
             out = drawn.base[-1].numpy().reshape(-1, drawn.base[-1].shape[-1])
-            out[changed] = _discounted(rewards[changed], lengths[changed], returns)
+            factors = self._factors(returns, np.flatnonzero(changed), flat)
+            out[changed] = _discounted(rewards[changed], lengths[changed], factors)
+
+    def _factors(self, returns: Returns, rows: Array, windows: dict[tuple[int, int], Array]) -> Array:
+        own = None
+        if isinstance(returns.gamma, str):
+            own = windows[_EXTRA, self._names.index(returns.gamma)][rows]
+        return discount_factors(returns.gamma, own, returns.n_steps, len(rows))
 
     def _reward(self, goals: Goals, achieved: Array, desired: Array, info: Infos) -> Array:
         returned = goals.compute_reward(achieved, desired, info)
@@ -548,7 +574,9 @@ class Draws:
                 successor = _steps(drawn.base[first + index], leaf.shape)
                 successor[rows] = windows[_SUCCESSOR, index][rows, lengths - 1]
         if drawn.discounts is not None:
-            drawn.discounts.numpy().reshape(-1)[rows] = returns.gamma ** lengths.astype(np.float64)
+            drawn.discounts.numpy().reshape(-1)[rows] = self._factors(returns, rows, windows)[
+                np.arange(len(rows)), lengths
+            ]
 
     def _stale(self, handles: NDArray[np.int64]) -> StaleHandleError:
         stale = handles[~self.timeline.core.held_handles(handles)]
@@ -591,11 +619,12 @@ class Draws:
         )
 
 
-def _discounted(rewards: Array, lengths: Array, returns: Returns) -> Array:
+def _discounted(rewards: Array, lengths: Array, factors: Array) -> Array:
     """Sums of ``(rows, n_steps, width)`` over the steps of each window, in float64."""
     sums = np.zeros((len(rewards), rewards.shape[-1]), np.float64)
-    for i in range(returns.n_steps):
-        sums += np.where((i < lengths)[:, None], returns.gamma**i * rewards[:, i].astype(np.float64), 0.0)
+    for i in range(rewards.shape[1]):
+        weighted = factors[:, i, None] * rewards[:, i].astype(np.float64)
+        sums += np.where((i < lengths)[:, None], weighted, 0.0)
     return sums.astype(np.float32)
 
 

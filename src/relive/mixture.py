@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relive import errors
 from relive.annotated import annotated, named_tuple
+from relive.draws import Returns
 from relive.errors import EmptyBufferError, ShapeError
 from relive.inputs import as_array
 from relive.locks import Lock
@@ -323,11 +324,17 @@ def _check_alike(first: Any, other: Any, index: int) -> None:
         or _space_difference(first.action_space, other.action_space, "action_space")
         or _difference(getattr(first, "reward_shape", ()), getattr(other, "reward_shape", ()), "reward_shape")
     )
-    if difference is None and len({getattr(buffer, "n_steps", 1) > 1 for buffer in (first, other)}) > 1:
+    if difference is None and _gives_discounts(first) != _gives_discounts(other):
         steps = [getattr(buffer, "n_steps", 1) for buffer in (first, other)]
         difference = f"n_steps is {steps[0]} and {steps[1]}, so only one of them gives discounts"
+        if steps[0] == steps[1]:
+            difference = f"gamma is {first.gamma!r} and {other.gamma!r}, so only one of them gives discounts"
     if difference is not None:
         raise ValueError(f"buffers 0 and {index} of the mixture differ: {difference}; expected buffers of one kind")
+
+
+def _gives_discounts(buffer: Any) -> bool:
+    return Returns(getattr(buffer, "n_steps", 1), getattr(buffer, "gamma", 1.0)).have_discounts
 
 
 def _space_difference(one: spaces.Space[Any], other: spaces.Space[Any], path: str) -> str | None:

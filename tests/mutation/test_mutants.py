@@ -368,6 +368,20 @@ DRAWING_FAULTS = [
         ("tests/samplers/test_extremes.py",),
     ),
     Mutant(
+        "each reward is discounted with its own step's discount",
+        "native/view.hpp",
+        "double product = view_.own_gamma ? own_gamma(step.lane, step.row) : 1.0;",
+        "double product = 1.0;",
+        ("tests/views/test_discounts.py",),
+    ),
+    Mutant(
+        "discounts of later steps are left out",
+        "native/view.hpp",
+        "if (view_.own_gamma) product *= own_gamma(step.lane, last);",
+        "",
+        ("tests/views/test_discounts.py",),
+    ),
+    Mutant(
         "priorities are lost where alpha is 0",
         "native/priorities.hpp",
         "} else if (options_.most_uses > 0 || options_.alpha == 0.0) {",

@@ -191,7 +191,7 @@ class Lanes:
         self,
         step: Step,
         n_steps: int,
-        gamma: float,
+        gamma: float | str,
         goals: Goals | None = None,
         goal: NDArray | None = None,
         normalise_reward: Callable[[NDArray], NDArray] | None = None,
@@ -203,16 +203,19 @@ class Lanes:
             if window[-1].ends:
                 break
         reward = np.zeros(np.shape(step.reward), np.float64)
-        for i, moment in enumerate(window):
+        weights = [1.0]  # of each reward, and last of what comes after the window
+        for i, other in enumerate(self.following(step)[: len(window)]):
+            weights.append(weights[-1] * float(other.extras[gamma]) if isinstance(gamma, str) else gamma ** (i + 1))
+        for weight, moment in zip(weights, window, strict=False):
             given = moment.reward if normalise_reward is None else normalise_reward(moment.reward)
-            reward += gamma**i * given.astype(np.float32).astype(np.float64)
+            reward += weight * given.astype(np.float32).astype(np.float64)
         return Row(
             window[0].observation,
             window[0].action,
             window[-1].successor,
             np.array([window[-1].terminated], np.float32),
             np.atleast_1d(reward.astype(np.float32)),
-            None if n_steps == 1 else np.array([gamma ** len(window)], np.float32),
+            None if n_steps == 1 and not isinstance(gamma, str) else np.array([weights[-1]], np.float32),
             step.extras,
         )
 

@@ -86,7 +86,7 @@ class Life(Operations):
         same_tree(batch.actions, np.stack([row.action for row in expected]), "actions")
         same_tree(batch.dones, np.stack([row.done for row in expected]), "dones")
         same_tree(batch.rewards, np.stack([row.reward for row in expected]), "rewards")
-        if self.config.n_steps == 1:
+        if self.config.n_steps == 1 and not isinstance(self.config.gamma, str):
             assert batch.discounts is None
         else:
             same_tree(batch.discounts, np.stack([row.discount for row in expected]), "discounts")

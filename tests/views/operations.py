@@ -51,6 +51,7 @@ class Operations:
         if config.fields:
             step.extras = {
                 "log_prob": np.float32(rng.standard_normal()),
+                "discount": np.float32(rng.choice([0.0, 0.5, 0.9, 1.0])),
                 "hidden": rng.standard_normal((2, 3)).astype(np.float32),
                 "action_mask": rng.random(4) < 0.5,
                 "seen": np.int64(lane * 2**40 + number),

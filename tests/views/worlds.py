@@ -27,6 +27,7 @@ SPACES: dict[str, spaces.Space] = {
 ACTIONS: dict[str, spaces.Space] = {"box": spaces.Box(-1, 1, (2,), np.float32), "discrete": spaces.Discrete(4)}
 FIELDS: dict[str, tuple[tuple[int, ...], Any]] = {
     "log_prob": ((), np.float32),
+    "discount": ((), np.float32),
     "hidden": ((2, 3), np.float32),
     "action_mask": ((4,), np.bool_),
     "seen": ((), np.int64),
@@ -81,7 +82,7 @@ class Config:
     rows: int = 5
     lanes: int = 1
     n_steps: int = 1
-    gamma: float = 0.99
+    gamma: float | str = 0.99
     sampler: str = "none"
     strategy: str | None = None  # of hindsight, "goal" spaces only
     n_sampled_goal: int = 4

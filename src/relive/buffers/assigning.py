@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from relive.discounts import check, checked_gamma
 from relive.errors import ReadOnlyError
 from relive.randomness import Stream
 
@@ -26,17 +27,6 @@ def checked_n_steps(n_steps: Any) -> int:
     if operator.index(n_steps) < 1:
         raise ValueError(f"n_steps is {n_steps}, expected 1 or more")
     return operator.index(n_steps)
-
-
-def checked_gamma(gamma: Any) -> float:
-    """A discount, as the constructor takes it.
-
-    Raises:
-        ValueError: no number from 0 to 1.
-    """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma is {gamma}, expected a number from 0 to 1")
-    return float(gamma)
 
 
 def checked_validate(validate: Any) -> Any:
@@ -75,6 +65,13 @@ def _seeded(buffer: Any, seed: Any) -> Any:
     return seed
 
 
+def _discount(buffer: Any, gamma: Any) -> float | str:
+    checked = checked_gamma(gamma, buffer._fields_by_name)
+    if isinstance(checked, str) and buffer.validate == "strict":  # what was stored so far was not looked at
+        check({checked: buffer._timeline.view(buffer._fields_by_name[checked].path)}, checked)
+    return checked
+
+
 _MEMORY = "it says how the memory is laid out; make another buffer, and fill it with extend"
 
 #: Of everything that stores steps.
@@ -90,7 +87,7 @@ STORING: Mapping[str, Rule] = {
 #: Of what draws from a timeline.
 DRAWING: Mapping[str, Rule] = {
     "n_steps": lambda buffer, value: buffer._with_returns(checked_n_steps(value), buffer.gamma)[0],
-    "gamma": lambda buffer, value: buffer._with_returns(buffer.n_steps, checked_gamma(value))[1],
+    "gamma": lambda buffer, value: buffer._with_returns(buffer.n_steps, _discount(buffer, value))[1],
     "sampler": fixed(
         "sampler",
         "priorities and epochs lie beside the steps; assign its own attributes (alpha, beta, eps, ...), or make "

@@ -16,7 +16,7 @@ from relive import _native, inputs
 from relive.annotated import annotated
 from relive.batches import DictReplayBufferSamples, Episode, ReplayBufferSamples, SequenceSamples
 from relive.buffers import assigning, plain
-from relive.buffers.assigning import Rule, checked_gamma, checked_n_steps
+from relive.buffers.assigning import Rule, checked_n_steps
 from relive.buffers.base import BaseBuffer
 from relive.buffers.usual import NO_USUAL_CALLS, UsualCalls
 from relive.draws import By, Drawn, Draws, Returns, Sampler, SequenceRule, td_priorities
@@ -24,6 +24,7 @@ from relive.errors import EmptyBufferError, ShapeError, WrongSpaceError
 from relive.limits import RateLimiter
 from relive.prefetch import BatchStream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
+from relive.spaces import Leaf
 from relive.tensors import Uploader, from_capsule
 from relive.timeline import Timeline
 from relive.views import transition
@@ -38,7 +39,7 @@ class DrawingMethods(BaseBuffer):
 
     Attributes:
         n_steps: steps of a return.
-        gamma: their discount.
+        gamma: their discount, or the name of the field that holds each step's.
         reward_shape: ``()``, or ``(k,)`` for vector rewards.
         sampler: which steps are drawn; exponents of weights are set on it.
         hindsight: other goals, or None.
@@ -65,7 +66,7 @@ class DrawingMethods(BaseBuffer):
 
     # What a buffer without options has; instances with options have their own.
     n_steps: int = 1
-    gamma: float = 0.99
+    gamma: float | str = 0.99
     reward_shape: tuple[int, ...] = ()
     sampler: Sampler = Uniform()
     hindsight: Hindsight | None = None
@@ -340,7 +341,7 @@ class DrawingMethods(BaseBuffer):
             return None if is_its_own else assigning.DRAWING[name]
         return assigning.STORING.get(name)
 
-    def _with_returns(self, n_steps: int, gamma: float) -> Returns:
+    def _with_returns(self, n_steps: int, gamma: float | str) -> Returns:
         """Draws with these returns from now on."""
         returns = Returns(n_steps, gamma)
         if self._draws is not None:
@@ -371,6 +372,10 @@ class DrawingMethods(BaseBuffer):
     def _field_names(self) -> list[str]:
         space: Any = self._timeline.extra.space
         return list(space.spaces)
+
+    @property
+    def _fields_by_name(self) -> dict[str, Leaf]:
+        return dict(zip(self._field_names, self._timeline.extra.leaves, strict=True))
 
     def _sampling(self, size: int) -> Any:
         return nullcontext() if self._limiter is None else self._limiter.sampling(size, self._timeline.core.held)
@@ -548,7 +553,6 @@ class DrawingMethods(BaseBuffer):
 def check_options(
     space: spaces.Space[Any],
     n_steps: int,
-    gamma: float,
     sampler: Any,
     hindsight: Any,
     max_times_sampled: int | None,
@@ -560,7 +564,6 @@ def check_options(
         TypeError, ValueError, WrongSpaceError: see the message.
     """
     checked_n_steps(n_steps)
-    checked_gamma(gamma)
     if not isinstance(sampler, Uniform | Prioritized | RankPrioritized):
         raise TypeError(f"sampler is {sampler!r}, expected Uniform(), Prioritized() or RankPrioritized()")
     if max_times_sampled is not None and operator.index(max_times_sampled) < 1:

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from relive import _native, inputs
+from relive import _native, discounts, inputs
 from relive.breaks import MANY, Rule, asked_for, warn
 from relive.buffers import plain
 from relive.buffers.assigning import checked_validate
@@ -20,6 +20,7 @@ from relive.buffers.base import require_dict
 from relive.buffers.drawing import DrawingMethods, check_options
 from relive.buffers.memory_check import warn_if_too_large
 from relive.buffers.stored import Actions, Field, Full, NextObservations, Observations, Position, lockstep
+from relive.discounts import checked_gamma
 from relive.draws import Sampler
 from relive.intake import append_converted, extra_parts, parts, read_ends, with_infos
 from relive.limits import RateLimiter
@@ -66,7 +67,7 @@ class ReplayMethods(DrawingMethods):
         seed: int | np.random.Generator | None,
         *,
         n_steps: int = 1,
-        gamma: float = 0.99,
+        gamma: float | str = 0.99,
         sampler: Sampler | None = None,
         hindsight: Hindsight | None = None,
         fields: Fields | None = None,
@@ -76,7 +77,7 @@ class ReplayMethods(DrawingMethods):
     ) -> None:
         """What a constructor does after that of `BaseBuffer`."""
         chosen = Uniform() if sampler is None else sampler
-        check_options(self.observation_space, n_steps, gamma, chosen, hindsight, max_times_sampled, limiter)
+        check_options(self.observation_space, n_steps, chosen, hindsight, max_times_sampled, limiter)
         if len(reward_shape) > 1 or any(length < 1 for length in reward_shape):
             raise ValueError(f"reward_shape is {reward_shape}, expected () or (k,)")
         self.validate = checked_validate(validate)
@@ -95,7 +96,8 @@ class ReplayMethods(DrawingMethods):
         warn_if_too_large(timeline.nbytes().reserved)
         self._generation = 0
         self.sampler, self.hindsight = chosen, hindsight
-        self.n_steps, self.gamma = operator.index(n_steps), float(gamma)
+        self.n_steps = operator.index(n_steps)
+        self.gamma = checked_gamma(gamma, dict(zip(declared, timeline.extra.leaves, strict=True)))
         self.reward_shape, self.max_times_sampled = tuple(reward_shape), max_times_sampled
         self._timeline = timeline  # last: attributes are public from now on
         plain_sampler = chosen == Uniform() or chosen == Uniform(over="episodes")
@@ -163,6 +165,8 @@ class ReplayMethods(DrawingMethods):
         extras = with_infos(extras, infos, self._copied_infos(), shape)
         infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
         mask = None if mask is None else inputs.lane_mask(mask, self.n_envs)
+        if strict and isinstance(self.gamma, str):
+            discounts.check(extras, self.gamma, mask)
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict, mask=mask)
         observation, actions = parts(timeline.observation, obs), parts(timeline.action, action)
         successor, declared = parts(timeline.observation, next_obs), extra_parts(timeline.extra, extras)
@@ -254,6 +258,8 @@ class ReplayMethods(DrawingMethods):
         steps = inputs.length(obs, timeline.observation)
         shape, time_limits = (steps, self.n_envs), self.handle_timeout_termination
         extras = with_infos(extras, infos, self._copied_infos(), shape)
+        if strict and isinstance(self.gamma, str):
+            discounts.check(extras, self.gamma)
         infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict)
         observation, successor = parts(timeline.observation, obs), parts(timeline.observation, next_obs)
@@ -369,7 +375,9 @@ class ReplayMethods(DrawingMethods):
             values.update({leaf.path: array for leaf, array in zip(tree.leaves, arrays, strict=True)})
         if inputs.declared(extras):
             assert extras is not None
-            leaves = dict(zip(self._field_names, self._timeline.extra.leaves, strict=True))
+            if strict and isinstance(self.gamma, str):
+                discounts.check(extras, self.gamma)
+            leaves = self._fields_by_name
             unknown = [name for name in extras if name not in leaves]
             if unknown:
                 raise KeyError(f"extras has {unknown}, expected declared fields, which are {list(leaves)}")
@@ -424,7 +432,7 @@ class ReplayMethods(DrawingMethods):
         """Declared fields that are read from infos."""
         if self.hindsight is None or not self.hindsight.copy_info:
             return []
-        leaves = dict(zip(self._field_names, self._timeline.extra.leaves, strict=True))
+        leaves = self._fields_by_name
         return [(name, leaves[name]) for name in self.hindsight.copy_info]
 
     def _inserting(self, steps: int) -> Any:
@@ -491,7 +499,8 @@ class ReplayBuffer(ReplayMethods):
         seed: None draws from NumPy's global generator as the seed module does; an int or a ``numpy.random.Generator``
             gives a stream of its own.
         n_steps: draws have returns of so many steps, fewer where an episode ends or the newest step is reached before.
-        gamma: discount of n-step returns.
+        gamma: discount of n-step returns; or the name of a declared field, ``((), np.float32)``, that holds each step's
+            own: batches then have ``discounts`` for ``n_steps=1`` too.
         sampler: which steps are drawn: `Uniform`, `Prioritized` or `RankPrioritized`; None is ``Uniform()``.
         hindsight: draws with goals that were reached later, see `Hindsight`.
         fields: what else each step has, for example ``{"log_prob": ((), np.float32)}``; passed as ``extras`` to `add`,
@@ -528,7 +537,7 @@ class ReplayBuffer(ReplayMethods):
         validate: Literal["strict", "seed"] = "strict",
         seed: int | np.random.Generator | None = None,
         n_steps: int = 1,
-        gamma: float = 0.99,
+        gamma: float | str = 0.99,
         sampler: Sampler | None = None,
         hindsight: Hindsight | None = None,
         fields: Fields | None = None,
