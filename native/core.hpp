@@ -68,6 +68,19 @@ inline void require(bool holds, const char* message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
+// How many rows a caller wants.
+inline std::size_t read_batch_size(nb::handle given) {
+    const Py_ssize_t size = PyNumber_AsSsize_t(given.ptr(), PyExc_OverflowError);
+    if (size == -1 && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+        PyErr_Clear();
+        const std::string said = nb::repr(given).c_str();
+        throw nb::type_error(("batch_size is " + said + ", expected a whole number from 0 on").c_str());
+    }
+    if (size < 0) throw std::invalid_argument("batch_size is " + std::to_string(size) + ", expected 0 or more");
+    return static_cast<std::size_t>(size);
+}
+
 // A leaf as Python describes it: (type code, bits, shape, packed, offset in the record, memory of a large leaf
 // or None, whether it is one number whose own axis may be missing).
 using LeafArgument =
@@ -628,10 +641,7 @@ class Usual {
 
     // A uniform batch as the named tuple `kind`, which has a last field for discounts; None from an empty buffer.
     nb::object sample(nb::handle batch_size) {
-        const Py_ssize_t size = PyNumber_AsSsize_t(batch_size.ptr(), PyExc_OverflowError);
-        if (size == -1 && PyErr_Occurred()) throw nb::python_error();
-        if (size < 0) throw std::invalid_argument("batch_size is " + std::to_string(size) + ", expected 0 or more");
-        const nb::object fields = to_core_.sample(static_cast<std::size_t>(size), to_stream_, convert_, 1);
+        const nb::object fields = to_core_.sample(read_batch_size(batch_size), to_stream_, convert_, 1);
         return fields.is_none() ? fields : new_tuple_(kind_, fields);
     }
 

@@ -142,28 +142,24 @@ class Draws {
     // 1 uniform starts whatever the sampler is, 2 uniform episodes, 3 what is left of the running epoch.
     std::pair<int, nb::object> draw(nb::handle batch_size, Stream& stream, const View& view, double beta, int by,
                                     nb::handle convert) {
-        const Py_ssize_t size = PyNumber_AsSsize_t(batch_size.ptr(), PyExc_OverflowError);
-        if (size == -1 && PyErr_Occurred()) throw nb::python_error();
-        if (size < 0) throw std::invalid_argument("batch_size is " + std::to_string(size) + ", expected 0 or more");
+        const std::size_t size = read_batch_size(batch_size);
         const bool by_value = priorities_ && !once_ && by == 0;
         const bool weighs = by_value && priorities_->options().kind != Priorities::Kind::alike;
         const Stream::Locked locked_stream(stream);
         BitGenerator& bits = locked_stream.bits();
-        return gather(static_cast<std::size_t>(size), view, weighs, convert, &bits, [&](float* weights) {
-            if (by_value)
-                return priorities_->draw(view.rule, beta, bits, static_cast<std::size_t>(size), drawn_, weights);
+        return gather(size, view, weighs, convert, &bits, [&](float* weights) {
+            if (by_value) return priorities_->draw(view.rule, beta, bits, size, drawn_, weights);
             const bool epoch = once_ && (by == 0 || by == 3);
-            if (!epoch && by != 2 && view.rule.is_all()) return draw_held(bits, static_cast<std::size_t>(size));
+            if (!epoch && by != 2 && view.rule.is_all()) return draw_held(bits, size);
             const Starts& starts = episodes_->starts(view.rule);
             if (epoch) {
                 const auto may = [&](const Drawn& step) { return !priorities_ || priorities_->may_draw(step); };
-                const Choice chosen =
-                    epochs_.draw(timeline_, starts, may, bits, static_cast<std::size_t>(size), by == 0, drawn_);
+                const Choice chosen = epochs_.draw(timeline_, starts, may, bits, size, by == 0, drawn_);
                 for (std::size_t i = 0; priorities_ && i < drawn_.size(); ++i) priorities_->used(drawn_[i]);
                 return chosen;
             }
-            return by == 2 ? draw_by_episode(timeline_, starts, bits, static_cast<std::size_t>(size), drawn_)
-                           : draw_starts(timeline_, starts, bits, static_cast<std::size_t>(size), drawn_);
+            return by == 2 ? draw_by_episode(timeline_, starts, bits, size, drawn_)
+                           : draw_starts(timeline_, starts, bits, size, drawn_);
         });
     }
 

@@ -104,7 +104,7 @@ void bind_draws(nb::module_& m) {
     nb::class_<UsualDraw>(m, "UsualDraw")
         .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object>(), nb::arg("draws"),
              nb::arg("stream"), nb::arg("view"), nb::arg("convert"), nb::arg("kind"), nb::arg("beta").none())
-        .def("sample", &UsualDraw::sample, nb::arg("batch_size"));
+        .def("sample", &UsualDraw::sample, nb::arg("batch_size").none());
     nb::class_<Draws>(m, "Draws")
         .def(nb::init<nb::object>(), nb::arg("core"))
         .def("prioritize", &Draws::prioritize, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"), nb::arg("initial"),
@@ -114,7 +114,7 @@ void bind_draws(nb::module_& m) {
         .def_static("largest_priority", &Draws::largest_priority, nb::arg("kind"), nb::arg("alpha"), nb::arg("eps"),
                     nb::arg("slots"))
         .def("without_replacement", &Draws::without_replacement)
-        .def("draw", &Draws::draw, nb::arg("batch_size"), nb::arg("stream"), nb::arg("view"), nb::arg("beta"),
+        .def("draw", &Draws::draw, nb::arg("batch_size").none(), nb::arg("stream"), nb::arg("view"), nb::arg("beta"),
              nb::arg("by"), nb::arg("convert"))
         .def("at", &Draws::at, nb::arg("handles"), nb::arg("view"), nb::arg("convert"))
         .def("count", &Draws::count, nb::arg("rule"))
@@ -187,7 +187,7 @@ NB_MODULE(_native, m) {
         .def("add", &relive::Usual::add, nb::arg("observation").none(), nb::arg("successor").none(),
              nb::arg("action").none(), nb::arg("reward").none(), nb::arg("done").none(), nb::arg("infos").none(),
              nb::arg("strict"))
-        .def("sample", &relive::Usual::sample, nb::arg("batch_size"));
+        .def("sample", &relive::Usual::sample, nb::arg("batch_size").none());
     bind_draws(m);
     m.def("numpy_fields_match", &relive::numpy_fields_match, nb::arg("array"), nb::arg("address"), nb::arg("shape"),
           nb::arg("strides"), nb::arg("dtype"));

@@ -26,7 +26,7 @@ from relive.errors import (
     ShapeError,
     StaleHandleError,
 )
-from relive.inputs import as_array
+from relive.inputs import as_array, whole_number
 from relive.randomness import Stream
 from relive.samplers import Prioritized, RankPrioritized, Uniform
 from relive.tensors import from_capsule
@@ -98,8 +98,7 @@ class SequenceRule:
 
     def __post_init__(self) -> None:
         for name in ("length", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, 1))
         if self.align not in ("start", "end"):
             raise ValueError(f"align is {self.align!r}, expected 'start' or 'end'")
         open_side = "end" if self.align == "start" else "start"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from relive import errors
 from relive.annotated import annotated, named_tuple
 from relive.draws import Returns
 from relive.errors import EmptyBufferError, ShapeError
-from relive.inputs import as_array
+from relive.inputs import as_array, whole_number
 from relive.locks import Lock
 from relive.prefetch import BatchStream
 from relive.randomness import Stream
@@ -146,9 +145,7 @@ class Mixture:
             EmptyBufferError: a buffer that has a share in the batch is empty; nothing was drawn.
             ShapeError: batches of the buffers that do not fit together.
         """
-        size = operator.index(batch_size)
-        if size < 0:
-            raise ValueError(f"batch_size is {size}, expected 0 or more")
+        size = whole_number(batch_size, "batch_size")
         with self._lock:
             counts = self._apportion(size)
             self._given += counts

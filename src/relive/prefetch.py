@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 import weakref
@@ -14,6 +13,7 @@ import torch
 
 from relive import limits
 from relive.errors import EmptyBufferError, ForkedStreamError, RateLimitError
+from relive.inputs import whole_number
 
 # What another try may mend by itself, so it is an error only if it happens while somebody waits for the batch.
 _NOT_NOW = (EmptyBufferError, RateLimitError)
@@ -54,11 +54,7 @@ class BatchStream:
     """
 
     def __init__(self, buffer: Source, batch_size: int, depth: int = 2, env: Any = None) -> None:
-        size, depth = operator.index(batch_size), operator.index(depth)
-        if size < 0:
-            raise ValueError(f"batch_size is {size}, expected 0 or more")
-        if depth < 1:
-            raise ValueError(f"depth is {depth}, expected at least 1: the number of batches that are drawn ahead")
+        size, depth = whole_number(batch_size, "batch_size"), whole_number(depth, "depth", 1)
         self._buffer = buffer
         self._shelf = _Shelf(depth)
         self._worker = threading.Thread(

@@ -238,3 +238,88 @@ def test_priorities_that_do_not_fit(argument: str, case: str) -> None:
 @pytest.mark.parametrize("envs", ["text", RAGGED, 0.5, [0.0], True, [True, False], {"x": 1}], ids=str)
 def test_environments_that_do_not_fit(envs: Any) -> None:
     assert_refused(replay(), "interrupt", {"envs": envs}, "^envs ", errors.ReliveError, TypeError)
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def rollout() -> relive.RolloutBuffer:
+    buffer = relive.RolloutBuffer(2, GOALS, spaces.Discrete(2), device="cpu", seed=0)
+    obs = {key: np.zeros((1, 1), np.float32) for key in GOALS.spaces}
+    for t in range(2):
+        buffer.add(obs, [0], [float(t)], [t == 0], [0.0], [0.0])
+    return buffer
+
+
+def epochs() -> relive.ReplayBuffer:
+    sampler = relive.Uniform(replacement=False)
+    buffer = relive.ReplayBuffer(8, GOALS, spaces.Discrete(2), device="cpu", sampler=sampler, seed=0)
+    obs = {key: np.zeros((1, 1), np.float32) for key in GOALS.spaces}
+    buffer.add(obs, obs, [0], [0.0], [True])
+    return buffer
+
+
+def plain() -> relive.ReplayBuffer:
+    """Whose draws take the shortest way."""
+    buffer = relive.ReplayBuffer(8, spaces.Box(-1, 1, (1,)), spaces.Discrete(2), device="cpu", seed=0)
+    buffer.add(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32), [0], [0.0], [True])
+    return buffer
+
+
+def plain_prioritized() -> relive.ReplayBuffer:
+    box, sampler = spaces.Box(-1, 1, (1,)), relive.Prioritized()
+    buffer = relive.ReplayBuffer(8, box, spaces.Discrete(2), device="cpu", seed=0, sampler=sampler)
+    buffer.add(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32), [0], [0.0], [True])
+    return buffer
+
+
+# What is called, with what, the argument, and the least number that it takes.
+NUMBERS: dict[str, tuple[Filled, str, dict[str, Any], str, int]] = {
+    "sample": (plain, "sample", {}, "batch_size", 0),
+    "sample of a Dict": (replay, "sample", {}, "batch_size", 0),
+    "sample by priority": (prioritized, "sample", {}, "batch_size", 0),
+    "sample by priority, the short way": (plain_prioritized, "sample", {}, "batch_size", 0),
+    "sample of a reservoir": (reservoir, "sample", {}, "batch_size", 0),
+    "epoch": (epochs, "epoch", {}, "batch_size", 1),
+    "sequences": (replay, "sample_sequences", {"length": 1}, "batch_size", 0),
+    "length of sequences": (replay, "sample_sequences", {"batch_size": 1}, "length", 1),
+    "stride of sequences": (replay, "sample_sequences", {"batch_size": 1, "length": 1}, "stride", 1),
+    "burn-in of sequences": (replay, "sample_sequences", {"batch_size": 1, "length": 1}, "burn_in", 0),
+    "length of counted sequences": (replay, "count_sequences", {}, "length", 1),
+    "episodes": (prioritized, "sample_episodes", {}, "n", 0),
+    "stream": (plain, "stream", {}, "batch_size", 0),
+    "depth of a stream": (plain, "stream", {"batch_size": 1}, "depth", 1),
+    "stream of a reservoir": (reservoir, "stream", {}, "batch_size", 0),
+    "minibatches": (rollout, "get", {}, "batch_size", 1),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_a_number_that_does_not_fit(case: str) -> None:
+    filled, call, others, argument, least = NUMBERS[case]
+    for bad in ("text", RAGGED, 1.5, {"x": 1}, np.zeros(2), np.float64(2), *([None] if call != "get" else [])):
+        message = rf"^{argument} is .*, expected a whole number from {least} on$"
+        assert_refused(filled(), call, others | {argument: bad}, f"(?s){message}", TypeError)
+    for bad in (least - 1, -3):
+        assert_refused(
+            filled(), call, others | {argument: bad}, f"^{argument} is {bad}, expected {least} or more", ValueError
+        )
+    for good in (np.int64(1), np.int32(1), np.array(1)):
+        getattr(filled(), call)(**others, **({argument: good} if argument != "burn_in" else {}))
+
+
+@pytest.mark.parametrize("bad", ["text", None, 1.5, -0.1, np.nan])
+def test_a_share_of_the_largest_error_that_does_not_fit(bad: Any) -> None:
+    buffer = prioritized()
+    given = {"handles": buffer.handles(), "td_errors": np.zeros((4, 3)), "eta": bad}
+    assert_refused(
+        buffer, "update_priorities", given, "^eta is .*, expected (a number from 0 to 1|numbers)$", ValueError
+    )
+
+
+def test_numbers_of_a_mixture_that_do_not_fit() -> None:
+    mixture = relive.mix({plain(): 1.0})
+    with pytest.raises(TypeError, match="batch_size is 'text', expected a whole number from 0 on"):
+        mixture.sample("text")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="depth is 0, expected 1 or more"):
+        mixture.stream(1, depth=0)

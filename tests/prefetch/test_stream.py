@@ -143,9 +143,9 @@ def test_several_threads_share_a_stream_and_each_batch_goes_to_one() -> None:
     ("arguments", "error", "message"),
     [
         ((-1,), ValueError, "batch_size is -1, expected 0 or more"),
-        ((2.5,), TypeError, "float"),
-        ((1, 0), ValueError, "depth is 0, expected at least 1: the number of batches that are drawn ahead"),
-        ((1, 1.5), TypeError, "float"),
+        ((2.5,), TypeError, "batch_size is 2.5, expected a whole number"),
+        ((1, 0), ValueError, "depth is 0, expected 1 or more"),
+        ((1, 1.5), TypeError, "depth is 1.5, expected a whole number"),
     ],
 )
 def test_wrong_arguments_are_errors_at_once(arguments: tuple, error: type[Exception], message: str) -> None:

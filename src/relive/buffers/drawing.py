@@ -107,9 +107,7 @@ class DrawingMethods(BaseBuffer):
             return samples
         if self._has_options:
             return self._sample_by("sampler", batch_size, env)
-        size = operator.index(batch_size)
-        if size < 0:
-            raise ValueError(f"batch_size is {size}, expected 0 or more")
+        size = inputs.whole_number(batch_size, "batch_size")
         with self._sampling(size):
             fields = self._timeline.core.sample(size, self._stream_or_global().native, from_capsule)
             if fields is None:
@@ -127,7 +125,7 @@ class DrawingMethods(BaseBuffer):
         """
         if not isinstance(self.sampler, Uniform) or self.sampler.replacement:
             raise TypeError(f"epoch came with sampler={self.sampler}, expected Uniform(replacement=False)")
-        return self._epoch(batch_size, env)
+        return self._epoch(inputs.whole_number(batch_size, "batch_size", 1), env)
 
     def _epoch(self, batch_size: int, env: Any) -> Iterator[Samples]:
         draws = self._all_draws
@@ -195,7 +193,7 @@ class DrawingMethods(BaseBuffer):
             EmptyBufferError: no start is legal.
         """
         rule = SequenceRule(length, stride, pad, cross_episodes, align)
-        if not 0 <= burn_in < length:
+        if inputs.whole_number(burn_in, "burn_in") >= rule.length:
             raise ValueError(f"burn_in is {burn_in}, expected 0 or more and less than length={length}")
         if cross_episodes and self.hindsight is not None:
             raise ValueError(
@@ -214,7 +212,7 @@ class DrawingMethods(BaseBuffer):
                     "priorities are kept"
                 )
             by = "starts"
-        with self._sampling(operator.index(batch_size)):
+        with self._sampling(inputs.whole_number(batch_size, "batch_size")):
             drawn = self._all_draws.draw(batch_size, self._stream_or_global(), env, rule, by, burn_in)
         return self._sequences_of(drawn, states, env)
 
@@ -247,13 +245,14 @@ class DrawingMethods(BaseBuffer):
         Raises:
             EmptyBufferError: there is none.
         """
+        count = inputs.whole_number(n, "n")
         pieces = self._pieces(True)
         if not pieces:
             raise EmptyBufferError(
                 f"no whole episode is held among {self.num_transitions} steps, expected one that has ended and lost no "
                 "step; add to the end of an episode"
             )
-        drawn = (self._episode(*pieces[i]) for i in self._stream_or_global().below(len(pieces), n))
+        drawn = (self._episode(*pieces[i]) for i in self._stream_or_global().below(len(pieces), count))
         return [episode for episode in drawn if episode is not None]
 
     # Priorities ----------------------------------------------------------------------------------------------------
@@ -293,6 +292,9 @@ class DrawingMethods(BaseBuffer):
             )
         if (priorities is None) == (td_errors is None):
             raise TypeError("expected exactly one of priorities and td_errors")
+        share = inputs.as_array(eta, "eta")
+        if share.ndim > 0 or not 0 <= share <= 1:
+            raise ValueError(f"eta is {eta!r}, expected a number from 0 to 1")
         which = inputs.handle_array(handles)
         if priorities is not None:
             values = inputs.as_array(priorities, "priorities").astype(np.float64, copy=False).reshape(-1)
@@ -383,7 +385,7 @@ class DrawingMethods(BaseBuffer):
     def _sample_by(self, by: By, batch_size: int, env: Any) -> Samples:
         if self._limiter is None:
             return self._samples_of(self._all_draws.draw(batch_size, self._stream_or_global(), env, None, by), env)
-        with self._sampling(operator.index(batch_size)):
+        with self._sampling(inputs.whole_number(batch_size, "batch_size")):
             drawn = self._all_draws.draw(batch_size, self._stream_or_global(), env, None, by)
         return self._samples_of(drawn, env)
 

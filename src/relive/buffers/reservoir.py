@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn
 
@@ -189,9 +188,7 @@ class Reservoir(BaseBuffer):
         Raises:
             EmptyBufferError: nothing was added yet.
         """
-        size = operator.index(batch_size)
-        if size < 0:
-            raise ValueError(f"batch_size is {size}, expected 0 or more")
+        size = inputs.whole_number(batch_size, "batch_size")
         with self._lock:
             if self.size() == 0:
                 name = type(self).__name__

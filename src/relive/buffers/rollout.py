@@ -265,8 +265,8 @@ class RolloutMethods(BaseBuffer):
                 if self.pos
                 else "get from an empty rollout; add steps first"
             )
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, expected 1 or more, or None for all")
+        if batch_size is not None:
+            batch_size = inputs.whole_number(batch_size, "batch_size", 1)
         if masked not in ("drop", "keep"):
             raise ValueError(f"masked is {masked!r}, expected 'drop' or 'keep'")
         return self._minibatches(batch_size, self._steps(partial), masked == "keep")
