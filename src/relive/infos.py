@@ -26,13 +26,14 @@ FINAL_KEY = "final_info"
 _ABSENT: Final = object()
 
 
-def timeouts(infos: Any, lanes: int, strict: bool) -> NDArray[Any]:
+def timeouts(infos: Any, lanes: int, strict: bool, active: NDArray[np.bool_] | None = None) -> NDArray[Any]:
     """``info["TimeLimit.truncated"]`` of the step of every environment, ``(lanes,)`` float32.
 
     Args:
         infos: a sequence of dicts, one per environment; Gymnasium's dict of arrays; or None.
         lanes: environments.
         strict: else a sequence is read as Stable-Baselines3 does, which does not know ``final_info``.
+        active: ``(lanes,)``, False where there is no step; nobody looks at what came for it.
 
     Raises:
         ShapeError: it has another form.
@@ -40,9 +41,9 @@ def timeouts(infos: Any, lanes: int, strict: bool) -> NDArray[Any]:
     if infos is None or (isinstance(infos, Mapping) and not (TIMEOUT_KEY in infos or FINAL_KEY in infos)):
         return np.zeros(lanes, np.float32)
     if strict or isinstance(infos, Mapping):
-        said = _of_steps(infos, TIMEOUT_KEY, lanes)
+        said = _of_steps(infos, TIMEOUT_KEY, lanes, active)
     else:
-        said = [info.get(TIMEOUT_KEY, False) for info in infos]
+        said = [info.get(TIMEOUT_KEY, False) for info in _without_inactive(infos, active)]
     return scalars([False if value is _ABSENT else value for value in said], "infos", (lanes,), False)
 
 
@@ -67,7 +68,9 @@ def many_timeouts(infos: Any, steps: int, lanes: int, strict: bool) -> NDArray[A
     return out
 
 
-def values(infos: Any, leaf: Leaf, key: str, leading: tuple[int, ...]) -> NDArray[Any]:
+def values(
+    infos: Any, leaf: Leaf, key: str, leading: tuple[int, ...], active: NDArray[np.bool_] | None = None
+) -> NDArray[Any]:
     """What infos have under a key for each step, ``(*leading, *leaf.shape)``; NaN (0 for integers) where nothing.
 
     Args:
@@ -75,6 +78,7 @@ def values(infos: Any, leaf: Leaf, key: str, leading: tuple[int, ...]) -> NDArra
         leaf: shape and dtype.
         key: of the info.
         leading: ``(lanes,)`` or ``(steps, lanes)``.
+        active: see `timeouts`.
 
     Raises:
         ShapeError, CastError: they have another form, or a value that does not fit the leaf.
@@ -86,7 +90,7 @@ def values(infos: Any, leaf: Leaf, key: str, leading: tuple[int, ...]) -> NDArra
         for step, of_step in enumerate(_by_step(infos, key, leading[0])):
             out[step] = values(of_step, leaf, key, leading[1:])
         return out
-    for lane, value in enumerate(_of_steps(infos, key, leading[0])):
+    for lane, value in enumerate(_of_steps(infos, key, leading[0], active)):
         if value is not _ABSENT:
             out[lane] = _fitting(value, leaf, key)
     return out
@@ -102,16 +106,23 @@ def _fitting(value: Any, leaf: Leaf, key: str) -> NDArray[Any]:
     return array.reshape(leaf.shape)
 
 
-def _of_steps(infos: Any, key: str, lanes: int) -> list[Any]:
+def _without_inactive(items: Any, active: NDArray[np.bool_] | None) -> Any:
+    """Infos of lanes, empty where there is no step."""
+    return items if active is None else [info if is_step else {} for info, is_step in zip(items, active, strict=True)]
+
+
+def _of_steps(infos: Any, key: str, lanes: int, active: NDArray[np.bool_] | None) -> list[Any]:
     """What is said under a key about the step of each lane."""
     if isinstance(infos, Mapping):
         if lanes == 1 and not ("_" + key in infos or "_" + FINAL_KEY in infos):
             return [_of_info(infos, key)]
-        return _of_arrays(infos, key, lanes)
+        said = _of_arrays(infos, key, lanes)
+        return said if active is None else [x if is_step else _ABSENT for x, is_step in zip(said, active, strict=True)]
     if not isinstance(infos, Sequence | np.ndarray) or isinstance(infos, str):
         raise ShapeError(f"infos is a {type(infos).__name__}, expected {lanes} dicts: one per environment")
     if len(infos) != lanes:
         raise ShapeError(f"infos has {len(infos)} entries, expected {lanes}: one per environment (n_envs={lanes})")
+    infos = _without_inactive(infos, active)
     for lane, info in enumerate(infos):
         if not isinstance(info, Mapping):
             raise ShapeError(f"infos has a {type(info).__name__} for environment {lane}, expected a dict")

@@ -115,7 +115,7 @@ def append_converted(
     if second is not None:
         second = inputs.flags(second, names[1], leading, strict, active)
     elif steps is None:
-        second = infos_of.timeouts(infos, lanes, strict)
+        second = infos_of.timeouts(infos, lanes, strict, active)
     else:
         second = infos_of.many_timeouts(infos, steps, lanes, strict)
     observation, actions = timeline.observation, timeline.action
@@ -149,12 +149,18 @@ def extra_parts(tree: Tree, extras: Any) -> Any:
         return None
 
 
-def with_infos(extras: Any, infos: Any, wanted: Sequence[tuple[str, Leaf]], leading: tuple[int, ...]) -> Any:
+def with_infos(
+    extras: Any,
+    infos: Any,
+    wanted: Sequence[tuple[str, Leaf]],
+    leading: tuple[int, ...],
+    active: NDArray[np.bool_] | None = None,
+) -> Any:
     """The declared fields with those that are read from infos."""
     given = inputs.declared(extras)
     if not wanted:
         return extras
-    return {**given, **{name: infos_of.values(infos, leaf, name, leading) for name, leaf in wanted}}
+    return {**given, **{name: infos_of.values(infos, leaf, name, leading, active) for name, leaf in wanted}}
 
 
 def _plain(tree: Tree, arrays: Sequence[NDArray[Any]]) -> Any:

@@ -281,3 +281,24 @@ def test_infos_that_do_not_fit_are_refused(case: str, many: bool) -> None:
     with pytest.raises((errors.ShapeError, errors.CastError), match=message):
         (buffer.extend if many else buffer.add)(*step)
     assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("kind", [relive.ReplayBuffer, relive.Reservoir])
+@pytest.mark.parametrize("validate", ["strict", "seed"])
+@pytest.mark.parametrize(
+    "nothing", [None, {"TimeLimit.truncated": "?"}, {"final_info": {"TimeLimit.truncated": "?"}}], ids=str
+)
+def test_nobody_looks_at_the_infos_of_environments_that_sit_out(kind: Any, validate: Any, nothing: Any) -> None:
+    buffer = kind(8, NUMBER, spaces.Discrete(2), device="cpu", n_envs=2, seed=0, validate=validate)
+    obs, mask = np.zeros((2, 1), np.float32), np.array([False, True])
+    buffer.add(obs, obs, [0, 0], [0.0, 1.0], [False, True], [nothing, {"TimeLimit.truncated": True}], mask=mask)
+    batch = buffer.sample(4)
+    assert (batch.rewards.unique().tolist(), batch.dones.unique().tolist()) == ([1.0], [0.0])
+
+
+def test_nobody_looks_at_the_copied_infos_of_environments_that_sit_out() -> None:
+    obs, _, action, reward = step_of(2)
+    for infos in ([{"w": "?"}, {"w": 5.0}], [None, {"w": 5.0}], {"w": np.array(["?", 5.0], dtype=object)}):
+        buffer = buffer_of(2)
+        buffer.add(obs, obs, action, reward, np.ones(2, bool), infos, mask=np.array([False, True]))
+        assert buffer.transitions(buffer.handles()).extras["w"].tolist() == [5.0]

@@ -162,9 +162,9 @@ class ReplayMethods(DrawingMethods):
             return
         timeline = self._timeline
         strict, shape, time_limits = self.validate == "strict", (self.n_envs,), self.handle_timeout_termination
-        extras = with_infos(extras, infos, self._copied_infos(), shape)
-        infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
         mask = None if mask is None else inputs.lane_mask(mask, self.n_envs)
+        extras = with_infos(extras, infos, self._copied_infos(), shape, mask)
+        infos = None if done is None and (terminated is not None or truncated is not None) and self.hindsight else infos
         if strict and isinstance(self.gamma, str):
             discounts.check(extras, self.gamma, mask)
         ends = read_ends(done, infos, terminated, truncated, shape, time_limits=time_limits, strict=strict, mask=mask)

@@ -340,7 +340,7 @@ class Reservoir(BaseBuffer):
             inputs.flags(second, "truncated", leading, strict, active)
             return ended
         if len(leading) == 1:
-            timeouts = infos_of.timeouts(infos, self.n_envs, strict)
+            timeouts = infos_of.timeouts(infos, self.n_envs, strict, active)
         else:
             timeouts = infos_of.many_timeouts(infos, leading[0], self.n_envs, strict)
         terminations: NDArray[Any] = ended * (1 - timeouts)
