@@ -89,7 +89,7 @@ def train(config: Config) -> Result:
     sampler = relive.Prioritized(
         alpha=config.alpha,
         # The correction for drawing unevenly grows until it is whole at the end of training.
-        beta=lambda progress: config.beta_start + (1.0 - config.beta_start) * progress,
+        beta=relive.Linear(config.beta_start, 1.0),
     )
     buffer = relive.ReplayBuffer(
         config.buffer_size,
