@@ -333,6 +333,29 @@ def _shape_message(name: str, got: tuple[int, ...], expected: tuple[int, ...], l
     return f"{name} has shape {got}, expected {expected}: {axes}"
 
 
+def over_steps(value: Any, tree: Tree, name: str) -> Any:
+    """A list of what `add` takes for single steps, nested as the space is, as one such value over steps.
+
+    Anything else comes back as it is. A list is one over steps where all its items are dicts, or tuples for a Tuple.
+
+    Raises:
+        ShapeError: a step is not nested as the space is.
+    """
+    kind = Mapping if isinstance(tree.space, spaces.Dict) else tuple
+    if tree.is_leaf or not isinstance(value, list) or not value or not all(isinstance(step, kind) for step in value):
+        return value
+    steps = [flattened(step, tree, f"{name}[{number}]") for number, step in enumerate(value)]
+    return tree.unflatten([list(leaf) for leaf in zip(*steps, strict=True)])
+
+
+def by_step(value: Any, tree: Tree) -> Any:
+    """The inverse of `over_steps`: what `add` takes for each step; a space of one leaf has that by itself."""
+    if tree.is_leaf:
+        return value
+    parts = tree.flatten(value, exact=False)
+    return [tree.unflatten([part[step] for part in parts]) for step in range(len(parts[0]))]
+
+
 def length(value: Any, tree: Tree) -> int:
     """How many steps an observation of many steps has: the length of its first leaf."""
     first = flattened(value, tree, "obs", exact=False)[0]

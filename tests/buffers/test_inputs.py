@@ -390,3 +390,35 @@ def test_a_number_is_no_observation_of_a_box() -> None:
     with pytest.raises(relive.errors.CastError):
         buffer.add(np.zeros(3), np.zeros(3), 2, 1e300, False)
     assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("kind", [relive.ReplayBuffer, relive.Reservoir])
+@pytest.mark.parametrize("validate", ["strict", "seed"])
+@pytest.mark.parametrize("name", ["dict", "nested", "tuple"])
+@pytest.mark.parametrize("as_list", [True, False], ids=["a list of steps", "arrays over steps"])
+@pytest.mark.parametrize("dtype", [None, np.float64], ids=["as stored", "to be cast"])
+def test_nested_steps_are_extended_by(kind: Any, validate: Any, name: str, as_list: bool, dtype: Any) -> None:
+    space, rng = zoo.OBSERVATION_SPACES[name], np.random.default_rng(0)
+    steps = [zoo.values(rng, space, (2,)) for _ in range(3)]
+    if dtype is not None:
+        steps = [zoo.nest(space, [leaf.astype(dtype) for leaf in zoo.leaves(space, step)]) for step in steps]
+    columns = [np.stack(leaf) for leaf in zip(*(zoo.leaves(space, step) for step in steps), strict=True)]
+    given = steps if as_list else zoo.nest(space, columns)
+    one, other = (kind(16, space, space, device="cpu", n_envs=2, validate=validate, seed=0) for _ in range(2))
+    one.extend(given, given, given, np.arange(6.0).reshape(3, 2), np.zeros((3, 2), bool))
+    for t, step in enumerate(steps):
+        other.add(step, step, step, [2.0 * t, 2.0 * t + 1], [False, False])
+    got, expected = one.sample(30), other.sample(30)
+    assert torch.equal(got.rewards, expected.rewards)
+    for field in ("observations", "next_observations", "actions"):
+        parts = (zoo.leaves(space, getattr(batch, field)) for batch in (got, expected))
+        assert all(torch.equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+def test_a_step_of_a_list_that_does_not_fit_is_named() -> None:
+    space = zoo.OBSERVATION_SPACES["dict"]
+    good = zoo.values(np.random.default_rng(0), space, (2,))
+    buffer = replay(space=space)
+    with pytest.raises(errors.ShapeError, match=r"^next_obs\[1\] lacks \['goal', 'joints'\]"):
+        buffer.extend([good, good], [good, {"camera": good["camera"]}], [[0, 0]] * 2, [[0, 0]] * 2, [[0, 0]] * 2)
+    assert len(buffer) == 0

@@ -255,6 +255,9 @@ class ReplayMethods(DrawingMethods):
         """`extend` in one call of the core; False, with nothing stored, where it must be done step by step."""
         timeline = self._timeline
         strict = self.validate == "strict"
+        obs = inputs.over_steps(obs, timeline.observation, "obs")
+        next_obs = inputs.over_steps(next_obs, timeline.observation, "next_obs")
+        action = inputs.over_steps(action, timeline.action, "action")
         steps = inputs.length(obs, timeline.observation)
         shape, time_limits = (steps, self.n_envs), self.handle_timeout_termination
         extras = with_infos(extras, infos, self._copied_infos(), shape)
@@ -450,6 +453,11 @@ class ReplayMethods(DrawingMethods):
         truncated: Any,
         extras: Any,
     ) -> None:
+        if "_timeline" in self.__dict__:
+            observation, actions = self._timeline.observation, self._timeline.action
+            obs = inputs.by_step(inputs.over_steps(obs, observation, "obs"), observation)
+            next_obs = inputs.by_step(inputs.over_steps(next_obs, observation, "next_obs"), observation)
+            action = inputs.by_step(inputs.over_steps(action, actions, "action"), actions)
         if terminated is None and truncated is None and extras is None:
             given = [argument for argument in (obs, next_obs, action, reward, done, infos) if argument is not None]
             super().extend(*given)

@@ -167,6 +167,9 @@ class Reservoir(BaseBuffer):
         if breaks is not None:
             raise ValueError(f"breaks is {breaks!r}, expected None: {_NO_NEIGHBOURS}")
         ends = (done, infos, terminated, truncated)
+        obs = inputs.over_steps(obs, self._observation, "obs")
+        next_obs = inputs.over_steps(next_obs, self._observation, "next_obs")
+        action = inputs.over_steps(action, self._action, "action")
         steps = inputs.length(obs, self._observation)
         self._offer(obs, next_obs, action, reward, ends, None, extras, (steps, self.n_envs))
 
