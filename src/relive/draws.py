@@ -680,7 +680,8 @@ def _goal_leaves(timeline: Timeline, hindsight: Hindsight) -> tuple[int, int]:
 
 def _steps(tensor: torch.Tensor, shape: tuple[int, ...]) -> Array:
     """A field as one array of steps, ``(n, *shape)``, sharing its memory."""
-    return _rows(tensor.numpy(), shape)
+    array: Array = tensor.numpy()
+    return array if array.ndim == len(shape) + 1 else _rows(array, shape)
 
 
 def _rows(array: Array, shape: tuple[int, ...]) -> Array:
