@@ -88,8 +88,9 @@ lint: $(VENV)/.dev  ## ruff, mypy, and no reference that a reader cannot follow
 native: $(DEV)/.native  ## rebuild the native module, warnings being errors
 
 .PHONY: pytest
+# Small chunks, since mutants take half a minute each and else all fall to one worker.
 pytest: $(VENV)/.test native  ## only the tests (ARGS="tests/timeline -x")
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 4 $(ARGS)
 
 # The sanitizers' runtimes must be the first libraries in the process, and libstdc++ be there before the first throw.
 # Python itself leaks by design, so leaks are not asked for. Output is not captured: an abort would take it along.
