@@ -328,8 +328,8 @@ DRAWING_FAULTS = [
     Mutant(
         "weights the wrong way round",
         "native/priorities.hpp",
-        "static_cast<float>(std::pow(chances_[i] / smallest, -beta))",
-        "static_cast<float>(std::pow(chances_[i] / smallest, beta))",
+        "static_cast<float>(std::pow(chances_[i] / least, -beta))",
+        "static_cast<float>(std::pow(chances_[i] / least, beta))",
         PRIORITIES,
     ),
     Mutant(

@@ -81,7 +81,10 @@ class BaseBuffer(ABC):
 
     @device.setter
     def device(self, device: torch.device | str) -> None:
-        self._place = Place(usable(device, cpu_without_cuda=self._takes_cpu_without_cuda))
+        if self._takes_cpu_without_cuda and "_place" in self.__dict__ and isinstance(device, torch.device):
+            self._place = Place(device)  # Stable-Baselines3 looks at it at construction only; its loading assigns one
+        else:
+            self._place = Place(usable(device, cpu_without_cuda=self._takes_cpu_without_cuda))
         self._usual = None
 
     @staticmethod
